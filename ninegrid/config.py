@@ -114,7 +114,9 @@ def _arguments(cls: type, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
     for key in raw:
         if key not in known:
             raise unknown_key(_join(where, str(key)), known)
-    missing = [n for n, f in known.items() if n not in raw and f.default is MISSING and f.default_factory is MISSING]
+    missing = [
+        n for n, f in known.items() if n not in raw and f.default is MISSING and f.default_factory is MISSING
+    ]
     if missing:
         raise SettingsError(
             f"missing setting {_join(where, missing[0])}",

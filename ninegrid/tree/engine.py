@@ -1,0 +1,148 @@
+"""What an engine does, whichever way it lays out its forward passes.
+
+`TreeEngine` and `PaddedEngine` implement `Engine`; they know token ids only, neither text nor
+tasks.  Both compute the same numbers up to float rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ninegrid.tree.draw import Drawn, Floats
+
+Tokens = Sequence[int]
+
+HEAD_CHUNK = 256
+"""Positions whose logits are held at once when scoring (times the vocabulary, in float32)."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A sampled completion.
+
+    Attributes:
+        tokens: ids as sampled, [T]; the stop token is the last one when ``finish`` is "stop".
+        logprobs: log-probability of each token under the sampling policy, [T], in nats.
+        entropies: entropy of the distribution each token was drawn from, [T], in nats.
+        finish: "stop", or "length" when the token limit cut it.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: NDArray[np.float32]
+    entropies: NDArray[np.float32]
+    finish: Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A completion to sample: a prompt, and its uniforms [max_new_tokens] or None for greedy."""
+
+    prompt: Tokens
+    uniforms: Floats | None
+
+
+class Engine(Protocol):
+    """Samples from a policy and scores under it."""
+
+    name: str
+
+    def sample(
+        self, requests: Sequence[Request], *, stop: frozenset[int], max_new_tokens: int, temperature: float
+    ) -> list[Completion]:
+        """Sample every request, without gradients.  Equal prompts share their computation."""
+        ...
+
+    def logprobs(
+        self, prompts: Sequence[Tokens], completions: Sequence[Tokens], temperature: float
+    ) -> Tensor:
+        """Log-probs of the completions' tokens with gradients, [S, T], 0 beyond each length."""
+        ...
+
+    def cost(self, prompts: Sequence[Tokens], completions: Sequence[Tokens]) -> int:
+        """Tokens that `logprobs` runs through the model for these sequences."""
+        ...
+
+
+class Draft:
+    """A completion while it is being sampled."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.entropies: list[float] = []
+
+    def take(self, drawn: Drawn, index: int) -> int:
+        """Append the token drawn for sample ``index`` and return it."""
+        token = drawn.tokens_S[index]
+        self.tokens.append(token)
+        self.logprobs.append(float(drawn.logprobs_S[index]))
+        self.entropies.append(float(drawn.entropies_S[index]))
+        return token
+
+    def finished(self, stop: frozenset[int], limit: int) -> bool:
+        return self.tokens[-1] in stop or len(self.tokens) >= limit
+
+    def done(self, stop: frozenset[int]) -> Completion:
+        return Completion(
+            tokens=tuple(self.tokens),
+            logprobs=np.asarray(self.logprobs, dtype=np.float32),
+            entropies=np.asarray(self.entropies, dtype=np.float32),
+            finish="stop" if self.tokens[-1] in stop else "length",
+        )
+
+
+def uniforms_at(requests: Sequence[Request], live: Sequence[int], position: int) -> Floats | None:
+    """The uniforms of the live requests at ``position``, [len(live)]; None when all are greedy."""
+    if requests[live[0]].uniforms is None:
+        return None
+    return np.asarray([_uniforms(requests[i])[position] for i in live], dtype=np.float64)
+
+
+def _uniforms(request: Request) -> Floats:
+    if request.uniforms is None:
+        raise ValueError("greedy and sampled requests in one batch")
+    return request.uniforms
+
+
+def target_logprobs(
+    hidden_PH: Tensor, head: torch.nn.Module, row_E: Tensor, target_E: Tensor, temperature: float
+) -> Tensor:
+    """Log-probs of given next tokens, computing logits a chunk of positions at a time.
+
+    Args:
+        hidden_PH: last hidden states at P positions.
+        head: the output layer, [H] -> [V].
+        row_E: position of each wanted log-prob, non-decreasing.
+        target_E: token of each wanted log-prob.
+
+    Returns:
+        [E] float32.  Beyond one chunk, logits are recomputed in the backward pass, so memory
+        grows with `HEAD_CHUNK` × V and not with P × V.
+    """
+
+    def block(hidden_CH: Tensor, row: Tensor, target: Tensor) -> Tensor:
+        logits_CV = head(hidden_CH).float() / temperature
+        return logits_CV[row, target] - torch.logsumexp(logits_CV, dim=-1)[row]
+
+    if hidden_PH.shape[0] <= HEAD_CHUNK:
+        return block(hidden_PH, row_E, target_E)
+    parts = []
+    for start in range(0, hidden_PH.shape[0], HEAD_CHUNK):
+        inside = (row_E >= start) & (row_E < start + HEAD_CHUNK)
+        rows, targets = row_E[inside] - start, target_E[inside]
+        chunk = hidden_PH[start : start + HEAD_CHUNK]
+        parts.append(checkpoint(block, chunk, rows, targets, use_reentrant=False))
+    return torch.cat(parts)
+
+
+def output_head(model: Any) -> torch.nn.Module:
+    """The layer that turns hidden states into logits."""
+    return model.get_output_embeddings()

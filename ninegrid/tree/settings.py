@@ -1,0 +1,46 @@
+"""Settings of decoding and of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ninegrid.config import require
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """How replies are sampled, in training and in evaluation alike.
+
+    Attributes:
+        temperature: divides the logits; the policy that GSPO optimises is the one at this
+            temperature.
+        max_new_tokens: a reply that has not stopped by then is cut and marked truncated.
+    """
+
+    temperature: float = 1.0
+    max_new_tokens: int = 40
+
+    def __post_init__(self) -> None:
+        require(self.temperature > 0, "temperature", self.temperature, "> 0 (greedy is measured beside it)")
+        require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, ">= 1")
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How forward passes are laid out; changes speed and memory, not what is computed.
+
+    Attributes:
+        path: ``tree`` runs every distinct token once, ``padded`` is the plain batched
+            computation; ``auto`` takes the tree wherever the architecture allows it.
+        prompts_per_batch: how many prompts are sampled together.
+        threads: CPU threads, or None for as many as there are cores.
+    """
+
+    path: Literal["auto", "tree", "padded"] = "auto"
+    prompts_per_batch: int = 32
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.prompts_per_batch >= 1, "prompts_per_batch", self.prompts_per_batch, ">= 1")
+        require(self.threads is None or self.threads >= 1, "threads", self.threads, "null or >= 1")

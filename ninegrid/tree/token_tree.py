@@ -1,0 +1,84 @@
+"""The distinct tokens of a batch of sequences, as a tree.
+
+A node is a token together with everything before it; sequences that begin alike share nodes.
+The tree knows no model and no torch: it answers which nodes there are, where each stands, and
+which nodes each may attend to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = -1
+"""Parent of the nodes at depth 0."""
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class TokenTree:
+    """An append-only tree of tokens; a parent always has a smaller index than its children."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+        self._parents: list[int] = []
+        self._depths: list[int] = []
+        self._children: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @property
+    def tokens(self) -> Ints:
+        """Token of each node, [N]."""
+        return np.asarray(self._tokens, dtype=np.int64)
+
+    @property
+    def parents(self) -> Ints:
+        """Parent of each node, `ROOT` at depth 0, [N]."""
+        return np.asarray(self._parents, dtype=np.int64)
+
+    @property
+    def depths(self) -> Ints:
+        """Position of each node in its sequence, counted from 0, [N]."""
+        return np.asarray(self._depths, dtype=np.int64)
+
+    def child(self, parent: int, token: int) -> int:
+        """The node for ``token`` after ``parent``, made if it is new."""
+        node = self._children.get((parent, token))
+        if node is None:
+            node = len(self._tokens)
+            self._children[parent, token] = node
+            self._tokens.append(token)
+            self._parents.append(parent)
+            self._depths.append(0 if parent == ROOT else self._depths[parent] + 1)
+        return node
+
+    def add(self, tokens: Iterable[int], under: int = ROOT) -> list[int]:
+        """Insert a sequence below ``under`` and return the node of each of its tokens."""
+        path = []
+        for token in tokens:
+            under = self.child(under, token)
+            path.append(under)
+        return path
+
+    def attends(self) -> Bools:
+        """Which nodes each node sees: itself and its ancestors.  [N, N], row sees column."""
+        n = len(self)
+        sees = np.zeros((n, n), dtype=np.bool_)
+        for node, parent in enumerate(self._parents):
+            if parent != ROOT:
+                sees[node, : parent + 1] = sees[parent, : parent + 1]
+            sees[node, node] = True
+        return sees
+
+
+def distinct_tokens(sequences: Iterable[Sequence[int]]) -> int:
+    """How many nodes the tree of ``sequences`` has."""
+    tree = TokenTree()
+    for sequence in sequences:
+        tree.add(sequence)
+    return len(tree)

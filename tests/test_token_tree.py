@@ -1,0 +1,46 @@
+"""The tree of distinct tokens: sharing, depths and visibility, by hand and by property."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ninegrid.tree.token_tree import ROOT, TokenTree, distinct_tokens
+
+SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8)
+
+
+def test_shared_beginnings_are_one_path():
+    tree = TokenTree()
+    # 7 8 9 and 7 8 5 share "7 8": nodes 0 1 2 and 0 1 3; 8 alone starts a second root, node 4.
+    assert tree.add([7, 8, 9]) == [0, 1, 2]
+    assert tree.add([7, 8, 5]) == [0, 1, 3]
+    assert tree.add([8]) == [4]
+    assert tree.tokens.tolist() == [7, 8, 9, 5, 8]
+    assert tree.parents.tolist() == [ROOT, 0, 1, 1, ROOT]
+    assert tree.depths.tolist() == [0, 1, 2, 2, 0]
+
+
+def test_a_node_sees_itself_and_its_ancestors_only():
+    tree = TokenTree()
+    tree.add([7, 8, 9])
+    tree.add([7, 8, 5])
+    expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]
+    assert tree.attends().astype(int).tolist() == expected
+
+
+@given(SEQUENCES)
+def test_size_is_the_number_of_distinct_prefixes(sequences):
+    prefixes = {tuple(s[: i + 1]) for s in sequences for i in range(len(s))}
+    assert distinct_tokens(sequences) == len(prefixes)
+
+
+@given(SEQUENCES)
+def test_every_path_reads_back_its_sequence(sequences):
+    tree = TokenTree()
+    paths = [tree.add(s) for s in sequences]
+    sees = tree.attends()
+    for sequence, path in zip(sequences, paths, strict=True):
+        assert tree.tokens[path].tolist() == sequence
+        assert tree.depths[path].tolist() == list(range(len(sequence)))
+        # The last node sees exactly its path: as many nodes as the sequence has tokens.
+        assert np.flatnonzero(sees[path[-1]]).tolist() == sorted(path)
