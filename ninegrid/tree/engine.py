@@ -49,6 +49,14 @@ class Request:
     uniforms: Floats | None
 
 
+@dataclass(frozen=True)
+class Pass:
+    """A run of sequences that are scored together, and the tokens this puts through the model."""
+
+    members: range
+    tokens: int
+
+
 class Engine(Protocol):
     """Samples from a policy and scores under it."""
 
@@ -66,8 +74,11 @@ class Engine(Protocol):
         """Log-probs of the completions' tokens with gradients, [S, T], 0 beyond each length."""
         ...
 
-    def cost(self, prompts: Sequence[Tokens], completions: Sequence[Tokens]) -> int:
-        """Tokens that `logprobs` runs through the model for these sequences."""
+    def passes(self, prompts: Sequence[Tokens], completions: Sequence[Tokens], budget: int) -> list[Pass]:
+        """Split sequences, in order, into calls of `logprobs` that run at most ``budget`` tokens.
+
+        A single sequence that is longer than the budget still gets a pass of its own.
+        """
         ...
 
 

@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 
 from ninegrid.tree.draw import draw_tokens
-from ninegrid.tree.engine import Completion, Draft, Request, Tokens, output_head, target_logprobs, uniforms_at
+from ninegrid.tree.engine import (
+    Completion,
+    Draft,
+    Pass,
+    Request,
+    Tokens,
+    output_head,
+    target_logprobs,
+    uniforms_at,
+)
 
 PAD = 0
 """Any valid id: padding is known by the mask, never by the token."""
@@ -71,10 +80,17 @@ class PaddedEngine:
         out = logp_E.new_zeros(len(sequences), max(map(len, completions)))
         return out.index_put((sample_E, slot_E), logp_E)
 
-    def cost(self, prompts: Sequence[Tokens], completions: Sequence[Tokens]) -> int:
-        """See `Engine.cost`."""
+    def passes(self, prompts: Sequence[Tokens], completions: Sequence[Tokens], budget: int) -> list[Pass]:
+        """See `Engine.passes`."""
         lengths = [len(p) + len(c) for p, c in zip(prompts, completions, strict=True)]
-        return len(lengths) * max(lengths, default=0)
+        passes: list[Pass] = []
+        start = 0
+        for stop in range(1, len(lengths) + 1):
+            full = stop == len(lengths) or (stop + 1 - start) * max(lengths[start : stop + 1]) > budget
+            if full:
+                passes.append(Pass(range(start, stop), (stop - start) * max(lengths[start:stop])))
+                start = stop
+        return passes
 
     def _left_padded(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
         """Ids and mask of the prompts, right-aligned, [S, L] each."""

@@ -17,8 +17,17 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ninegrid.tree.draw import draw_tokens
-from ninegrid.tree.engine import Completion, Draft, Request, Tokens, output_head, target_logprobs, uniforms_at
-from ninegrid.tree.token_tree import Bools, TokenTree, distinct_tokens
+from ninegrid.tree.engine import (
+    Completion,
+    Draft,
+    Pass,
+    Request,
+    Tokens,
+    output_head,
+    target_logprobs,
+    uniforms_at,
+)
+from ninegrid.tree.token_tree import Bools, TokenTree
 
 
 class TreeEngine:
@@ -63,9 +72,18 @@ class TreeEngine:
         edge_logp_E = self._edge_logprobs(hidden_NH, tree, node_E, temperature)
         return _gather_paths(edge_logp_E, node_E, paths)
 
-    def cost(self, prompts: Sequence[Tokens], completions: Sequence[Tokens]) -> int:
-        """See `Engine.cost`."""
-        return distinct_tokens([*p, *c] for p, c in zip(prompts, completions, strict=True))
+    def passes(self, prompts: Sequence[Tokens], completions: Sequence[Tokens], budget: int) -> list[Pass]:
+        """See `Engine.passes`."""
+        passes: list[Pass] = []
+        tree, start, tokens = TokenTree(), 0, 0
+        for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            tree.add([*prompt, *completion])
+            if len(tree) > budget and index > start:
+                passes.append(Pass(range(start, index), tokens))
+                tree, start = TokenTree(), index
+                tree.add([*prompt, *completion])
+            tokens = len(tree)
+        return [*passes, Pass(range(start, len(prompts)), tokens)] if len(prompts) else []
 
     def _prefill(self, prompts: Sequence[Tokens]) -> tuple[_Frontier, list[int]]:
         """Run the distinct prompts; returns the frontier and the row that each request stands on."""
@@ -146,13 +164,13 @@ class _Frontier:
         return self.sees
 
 
-class _PackedLayer(CacheLayerMixin):
+class _PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """Keys and values of the packed tree in a buffer that doubles, so a step copies no old token."""
 
     is_sliding = False
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._used = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:

@@ -1,0 +1,118 @@
+"""What every stage entrypoint shares: Hydra in front, one message for an error behind.
+
+A stage is a function of one argument, ``settings``, whose annotation is a dataclass of the
+sections it reads.  `stage` makes it a Hydra application over ``params.yaml``; nothing but those
+sections reaches it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.conf import HelpConf, HydraConf, JobConf, RunDir, SweepDir
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from ninegrid.config import SECTIONS, bind, unknown_key
+from ninegrid.errors import NinegridError
+from ninegrid.params import check_overrides, compose, describe_changes, read_params
+from ninegrid.progress import say
+from ninegrid.project import store_root
+
+HELP = """{about}
+
+It reads the sections {sections} of params.yaml.
+Change a setting for this run alone with KEY=VALUE; sweep over several with -m KEY=A,B.
+To change params.yaml, or to choose a group such as model or reward:
+  python -m ninegrid.params KEY=VALUE
+
+== Settings ==
+$CONFIG
+== Flags ==
+--cfg job     print the settings and exit
+-m            run once for each combination of comma-separated values
+--hydra-help  more of Hydra's flags
+"""
+
+
+def stage(main: Callable[[Any], None]) -> Callable[[], None]:
+    """Turn a function of typed settings into a command.
+
+    Errors that a person can act on are printed as one message with exit status 2; anything else
+    is a bug and keeps its traceback.
+    """
+    settings_class = typing.get_type_hints(main)["settings"]
+    name = Path(main.__code__.co_filename).stem
+
+    def job(config: DictConfig) -> None:
+        with _one_message(name):
+            main(read_sections(settings_class, OmegaConf.to_container(config, resolve=True)))
+
+    @functools.wraps(main)
+    def entry() -> None:
+        with _one_message(name):
+            params = read_params()
+            check_overrides(sys.argv[1:], params)
+            _tell_difference(name, params)
+        _register(name, main, settings_class, params)
+        hydra.main(version_base="1.3", config_path=None, config_name="params")(job)()
+
+    return entry
+
+
+def read_sections(settings_class: type, raw: Any) -> Any:
+    """Bind the sections that ``settings_class`` names out of all of ``params.yaml``.
+
+    Raises:
+        SettingsError: a section is unknown or missing, or a setting is wrong.
+    """
+    for key in raw:
+        if key not in SECTIONS:
+            raise unknown_key(str(key), SECTIONS)
+    names = [field.name for field in fields(settings_class)]
+    return bind(settings_class, {name: raw[name] for name in names if name in raw})
+
+
+@contextmanager
+def _one_message(name: str) -> Iterator[None]:
+    try:
+        yield
+    except NinegridError as error:
+        say(f"{name}: {error}")
+        sys.exit(2)
+
+
+def _tell_difference(name: str, params: Mapping[str, Any]) -> None:
+    """Say in one line how params.yaml differs from what conf/ composes to, if it does."""
+    changes = describe_changes(compose([]), params)
+    if changes:
+        say(f"{name}: params.yaml differs from conf/: {'; '.join(changes)}")
+
+
+def _register(
+    name: str, main: Callable[[Any], None], settings_class: type, params: Mapping[str, Any]
+) -> None:
+    """Make params.yaml Hydra's primary config, and keep Hydra from leaving folders and log files."""
+    sections = ", ".join(field.name for field in fields(settings_class))
+    about = HELP.format(about=(main.__doc__ or "").strip(), sections=sections)
+    config = HydraConf(
+        job=JobConf(name=name),
+        run=RunDir(dir="."),
+        sweep=SweepDir(dir=str(store_root() / ".ninegrid" / "multirun"), subdir="."),
+        output_subdir=None,
+        help=HelpConf(app_name=name, header="", footer="", template=about),
+    )
+    for entry in config.defaults:
+        if "job_logging" in entry or "hydra_logging" in entry:
+            entry.update(dict.fromkeys(entry, "none"))
+    store = ConfigStore.instance()
+    store.store(group="hydra", name="config", node=config, provider="ninegrid")
+    store.store(name="params", node=OmegaConf.create(dict(params)), provider="ninegrid")

@@ -1,0 +1,1 @@
+"""Measuring a policy: the same way before and after, and honestly compared."""

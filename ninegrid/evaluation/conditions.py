@@ -1,0 +1,48 @@
+"""What must be equal for two measurements to be comparable.
+
+The baseline saves its conditions; the retest states its own and refuses to go on when they
+differ, naming what does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ninegrid.errors import ConditionsError, DataError
+
+FILE = "conditions.json"
+
+
+def write_conditions(folder: Path, conditions: Mapping[str, Any]) -> None:
+    """Save the conditions of a measurement in its folder."""
+    text = json.dumps(conditions, indent=2, sort_keys=True)
+    (folder / FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def check_conditions(folder: Path, actual: Mapping[str, Any]) -> None:
+    """Compare the conditions of a measurement with those saved in ``folder``.
+
+    Raises:
+        DataError: the saved file is missing or unreadable.
+        ConditionsError: they differ; names each difference with both values.
+    """
+    path = folder / FILE
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path} does not exist", hint="measure the baseline: dvc repro baseline_eval"
+        ) from error
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}", hint="dvc repro -f baseline_eval") from error
+    current = json.loads(json.dumps(actual))
+    differing = sorted(k for k in saved.keys() | current.keys() if saved.get(k) != current.get(k))
+    if differing:
+        lines = [f"{k}: baseline {saved.get(k)!r}, retest {current.get(k)!r}" for k in differing]
+        raise ConditionsError(
+            "the retest would not be measured like the baseline; " + "; ".join(lines),
+            hint="measure both under the same settings: dvc repro baseline_eval retest",
+        )

@@ -1,0 +1,102 @@
+"""Episodes: one judged reply each, as stored in ``episodes.jsonl``.
+
+An episode holds all that is needed to judge the reply again: the example, the raw text, and the
+outcome that was found.  Rewards stand beside the outcome, never instead of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ninegrid.errors import DataError
+from ninegrid.policy.rollout import Rollout
+from ninegrid.tasks.reward import RewardTable
+
+SAMPLED, GREEDY = "sampled", "greedy"
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One reply to one held-out example.
+
+    Attributes:
+        example: the example's line (``id`` and the task's fields).
+        group: its symmetry class.
+        decoding: "sampled" or "greedy".
+        sample: number of the reply among those to this example.
+        reply: raw text, without the stop token.
+        n_tokens: sampled tokens, the stop token included.
+        finish: "stop", or "length" when cut.
+        outcome, truncated, call, facts: the judgement.
+        score: by the task's fixed table.
+        reward: by the table in force.
+    """
+
+    example: dict[str, Any]
+    group: str
+    decoding: str
+    sample: int
+    reply: str
+    n_tokens: int
+    finish: str
+    outcome: str
+    truncated: bool
+    call: dict[str, Any] | None
+    facts: dict[str, Any]
+    score: float
+    reward: float
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What pairs an episode with its counterpart in another evaluation."""
+        return self.decoding, self.example["id"], self.sample
+
+
+def make_episode(rollout: Rollout, decoding: str, score: Mapping[str, float], table: RewardTable) -> Episode:
+    """Write down a rollout with both rewards."""
+    judgement, n_tokens = rollout.judgement, len(rollout.completion.tokens)
+    call = judgement.call
+    return Episode(
+        example=rollout.example.line(),
+        group=rollout.example.group,
+        decoding=decoding,
+        sample=rollout.sample,
+        reply=rollout.text,
+        n_tokens=n_tokens,
+        finish=rollout.completion.finish,
+        outcome=str(judgement.outcome),
+        truncated=rollout.truncated,
+        call=None if call is None else {"name": call.name, "arguments": dict(call.arguments)},
+        facts=dict(judgement.facts),
+        score=score[judgement.outcome],
+        reward=table.reward(judgement.outcome, n_tokens),
+    )
+
+
+def write_episodes(path: Path, episodes: Iterable[Episode]) -> None:
+    """One JSON object a line."""
+    lines = (json.dumps(asdict(episode), ensure_ascii=True) for episode in episodes)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read_episodes(path: Path) -> list[Episode]:
+    """Read what `write_episodes` wrote.
+
+    Raises:
+        DataError: the file is missing, or a line is not an episode; names the line.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist", hint="make it with: dvc repro baseline_eval")
+    episodes = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            episodes.append(Episode(**json.loads(line)))
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{path}, line {number} is not an episode: {error}", hint="dvc repro -f baseline_eval"
+            ) from error
+    return episodes

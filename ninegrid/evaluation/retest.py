@@ -1,0 +1,150 @@
+"""The retest: a measurement set beside the baseline's, with report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ninegrid.evaluation.compare import Comparison, rejudged
+from ninegrid.evaluation.episodes import Episode, read_episodes
+from ninegrid.evaluation.measure import Measurement, flat_metrics, mirror_measurement
+from ninegrid.evaluation.metrics import DECODINGS
+from ninegrid.evaluation.settings import EvalSettings
+from ninegrid.outputs import output_folder, read_json, write_json
+from ninegrid.paths import PathSettings
+from ninegrid.progress import say
+from ninegrid.report.inputs import ReportInputs
+from ninegrid.report.page import write_report
+from ninegrid.tasks.dataset import is_flat
+from ninegrid.tasks.protocol import Task, ToolCall
+from ninegrid.tasks.reward import RewardTable
+from ninegrid.tracking import Run
+
+
+@dataclass(frozen=True)
+class Retest:
+    """A retest with the baseline it is compared with.
+
+    Attributes:
+        task: that both were measured on.
+        table: the reward in force; the baseline's rewards are taken from it too.
+        measurement: of the trained policy.
+        baseline: the baseline's episodes.
+        baseline_metrics: the baseline's ``metrics.json``.
+        comparison: the content of ``comparison.json``.
+    """
+
+    task: Task
+    table: RewardTable
+    eval: EvalSettings
+    measurement: Measurement
+    baseline: list[Episode]
+    baseline_metrics: dict[str, Any]
+    comparison: dict[str, Any]
+
+
+def compare_with_baseline(
+    folder: Path, measurement: Measurement, task: Task, table: RewardTable, settings: EvalSettings
+) -> Retest:
+    """Pair the measurement with the baseline in ``folder``.
+
+    Raises:
+        DataError: the baseline is missing or damaged.
+        ConditionsError: it holds other replies.
+    """
+    baseline = rejudged(read_episodes(folder / "episodes.jsonl"), table)
+    flat = frozenset(e.id for e in measurement.examples if is_flat(task, e))
+    comparison = Comparison(task, settings, flat).compare(baseline, measurement.episodes)
+    comparison["players"] = measurement.metrics["players"]
+    metrics = read_json(folder / "metrics.json", "baseline_eval")
+    return Retest(task, table, settings, measurement, baseline, metrics, comparison)
+
+
+def write_retest(folder: Path, result: Retest, paths: PathSettings) -> None:
+    """Write episodes, metrics, comparison, and the report with its figures."""
+    with output_folder(folder) as draft:
+        result.measurement.fill(draft)
+        write_json(draft / "comparison.json", result.comparison)
+        write_report(draft, _report_inputs(result, paths))
+
+
+def mirror_retest(run: Run, result: Retest, folder: Path) -> None:
+    """Mirror baseline, retest and change side by side, so that runs compare whole loops."""
+    run.metrics(flat_metrics("baseline", result.baseline_metrics))
+    mirror_measurement(run, "retest", result.measurement, folder)
+    for decoding in DECODINGS:
+        figures = result.comparison[decoding]
+        run.metrics(_flat_change(f"change/{decoding}/score", figures["score"]))
+        run.metrics(_flat_change(f"change/{decoding}/reward", figures["reward"]))
+        for name, change in figures["milestones"].items():
+            run.metrics(_flat_change(f"change/{decoding}/milestone/{name}", change))
+    run.artifact(folder / "comparison.json")
+    run.artifact(folder / "report.html")
+    run.artifact(folder / "figures", "figures")
+
+
+def say_change(result: Retest) -> None:
+    """The result in one line for each decoding."""
+    for decoding in DECODINGS:
+        score = result.comparison[decoding]["score"]
+        say(
+            f"retest: {decoding}: mean score {score['before']:+.3f} -> {score['after']:+.3f}, "
+            f"change {score['change']:+.3f} [{score['low']:+.3f}, {score['high']:+.3f}]"
+        )
+
+
+def _flat_change(stem: str, change: Mapping[str, float]) -> dict[str, float]:
+    return {stem: change["change"], f"{stem}_low": change["low"], f"{stem}_high": change["high"]}
+
+
+def _report_inputs(result: Retest, paths: PathSettings) -> ReportInputs:
+    task, measurement = result.task, result.measurement
+    train_folder = paths.folder("train")
+    training = read_json(train_folder / "metrics.json", "train_gspo")
+    boards = read_json(paths.folder("boards") / "manifest.json", "generate_boards")
+    by_id = {example.id: example for example in measurement.examples}
+
+    def draw(example_id: str, calls: Mapping[str, ToolCall | None]) -> str:
+        return task.draw(by_id[example_id], calls)
+
+    return ReportInputs(
+        model=training["model"],
+        task=task.name,
+        algorithm=training["algorithm"].upper(),
+        n_train=boards["examples"]["train"],
+        n_heldout=boards["examples"]["heldout"],
+        seeds={"boards": boards["settings"]["seed"], "eval": result.eval.seed, "train": training["seed"]},
+        score_table=dict(task.score),
+        reward_table=dict(result.table.outcomes),
+        length_penalty=result.table.length_penalty,
+        outcomes=list(map(str, task.outcomes)),
+        milestones=task.milestones,
+        players=_players(result),
+        prompt=measurement.agent.chat.render(measurement.examples[0]),
+        draw=draw,
+        baseline_metrics=result.baseline_metrics,
+        retest_metrics=measurement.metrics,
+        comparison=result.comparison,
+        baseline_episodes=list(map(asdict, result.baseline)),
+        retest_episodes=list(map(asdict, measurement.episodes)),
+        steps=train_folder / "steps.csv",
+        facts=_facts(result, training),
+    )
+
+
+def _players(result: Retest) -> dict[str, dict[str, Any]]:
+    expected = result.comparison["players"]
+    return {name: {**texts, "expected": expected[name]} for name, texts in result.task.players().items()}
+
+
+def _facts(result: Retest, training: Mapping[str, Any]) -> dict[str, str]:
+    conditions = result.measurement.conditions
+    decoding = conditions["decoding"]
+    return {
+        "Decoding": f"temperature {decoding['temperature']:g}, at most {decoding['max_new_tokens']} tokens",
+        "Precision": conditions["dtype"],
+        "Engine": conditions["engine"],
+        "Training": f"{training['steps']} steps of {training['n_boards']} x {training['n_samples']} replies",
+    }

@@ -1,0 +1,1 @@
+"""Post-training with GSPO: advantages, objective, optimiser, and the loop around them."""

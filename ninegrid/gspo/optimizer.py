@@ -1,0 +1,43 @@
+"""The optimiser, and what is worth knowing about one of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from ninegrid.gspo.settings import TrainSettings
+
+
+def make_optimizer(parameters: Iterable[Parameter], settings: TrainSettings) -> torch.optim.Optimizer:
+    """AdamW, fused, or with 8-bit state from bitsandbytes."""
+    shared = {
+        "lr": settings.learning_rate,
+        "betas": (settings.beta1, settings.beta2),
+        "weight_decay": settings.weight_decay,
+    }
+    if settings.optimizer == "adamw_8bit":
+        from bitsandbytes.optim import AdamW8bit
+
+        return AdamW8bit(parameters, **shared)
+    return torch.optim.AdamW(parameters, fused=True, **shared)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """Set the learning rate of every parameter group."""
+    for group in optimizer.param_groups:
+        group["lr"] = value
+
+
+def step_with_change(optimizer: torch.optim.Optimizer, parameters: list[Parameter]) -> float:
+    """Take an optimiser step and return the relative weight change, |new - old| / |old|."""
+    before = [p.detach().clone() for p in parameters]
+    optimizer.step()
+    changed = _norm(p.detach() - old for p, old in zip(parameters, before, strict=True))
+    return changed / max(_norm(before), torch.finfo(torch.float32).tiny)
+
+
+def _norm(tensors: Iterable[Tensor]) -> float:
+    return float(sum(float(t.double().pow(2).sum()) for t in tensors) ** 0.5)

@@ -1,0 +1,131 @@
+"""A whole training, from a folder with a model to a folder with a policy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ninegrid.chat.format import ChatSettings
+from ninegrid.gspo.checkpoint import Checkpoints, digest
+from ninegrid.gspo.health import Row
+from ninegrid.gspo.settings import TrainSettings
+from ninegrid.gspo.trainer import Trainer
+from ninegrid.outputs import output_folder, write_csv, write_json
+from ninegrid.policy.agent import Agent, open_agent
+from ninegrid.policy.loading import save_policy, weights_sha256
+from ninegrid.policy.settings import ModelSettings
+from ninegrid.tasks.protocol import Example, Task
+from ninegrid.tasks.reward import RewardTable
+from ninegrid.tracking import Run
+from ninegrid.tree.settings import DecodingSettings, EngineSettings
+
+WINDOW = 5
+"""Steps averaged for the first and the last figures of ``metrics.json``."""
+
+
+class RunSettings(Protocol):
+    """The sections that a training reads."""
+
+    @property
+    def model(self) -> ModelSettings: ...
+    @property
+    def reward(self) -> RewardTable: ...
+    @property
+    def chat(self) -> ChatSettings: ...
+    @property
+    def decoding(self) -> DecodingSettings: ...
+    @property
+    def engine(self) -> EngineSettings: ...
+    @property
+    def train(self) -> TrainSettings: ...
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained agent with the rows of its training."""
+
+    agent: Agent
+    rows: list[Row]
+    example: Example
+
+
+def train_policy(
+    model: Path,
+    task: Task,
+    examples: Sequence[Example],
+    settings: RunSettings,
+    checkpoints: Checkpoints,
+    run: Run,
+) -> Trained:
+    """Load the model, train it on ``examples``, mirror every step."""
+    agent = open_agent(
+        model,
+        task,
+        model=settings.model,
+        chat=settings.chat,
+        decoding=settings.decoding,
+        engine=settings.engine,
+    )
+    trainer = Trainer(agent.policy, agent.sampler, settings.reward, settings.train, checkpoints)
+    rows = trainer.run(examples, lambda row: _mirror(run, row))
+    return Trained(agent, rows, examples[0])
+
+
+def write_training(trained: Trained, settings: RunSettings, policy: Path, folder: Path) -> None:
+    """Write the policy, with the chat template it was trained under, and the training's record."""
+    agent = trained.agent
+    with output_folder(folder) as draft:
+        columns = list(trained.rows[0]) if trained.rows else ["step"]
+        write_csv(draft / "steps.csv", trained.rows, columns)
+        write_json(draft / "metrics.json", _summary(trained, settings))
+        agent.write_prompt(draft, trained.example)
+    save_policy(agent.policy, policy, agent.chat.saved_tokenizer())
+
+
+def run_digest(settings: Mapping[str, Any], hashes: Mapping[str, str]) -> str:
+    """Digest of all that a training depends on: settings, inputs, this library, and torch."""
+    facts = {"settings": settings, "inputs": dict(hashes), "torch": torch.__version__}
+    return digest({**facts, "code": _code_sha256()})
+
+
+def _code_sha256() -> str:
+    """Hash over the library's sources: a checkpoint made by other code is another run's."""
+    root = Path(__file__).resolve().parent.parent
+    whole = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return whole.hexdigest()
+
+
+def _mirror(run: Run, row: Row) -> None:
+    step = row["step"]
+    assert isinstance(step, int)
+    run.metrics({name: v for name, v in row.items() if v is not None and name != "step"}, step=step)
+
+
+def _summary(trained: Trained, settings: RunSettings) -> dict[str, Any]:
+    """``data/train/metrics.json``: what the report needs to know of the training, and its ends."""
+    rows = trained.rows
+    return {
+        "algorithm": "gspo",
+        "model": settings.model.name,
+        "engine": trained.agent.sampler.engine.name,
+        "steps": len(rows),
+        "seed": settings.train.seed,
+        "n_boards": settings.train.n_boards,
+        "n_samples": settings.train.n_samples,
+        "weights_sha256": weights_sha256(trained.agent.policy.model),
+        "first": _means(rows[:WINDOW]),
+        "last": _means(rows[-WINDOW:]),
+    }
+
+
+def _means(rows: Sequence[Row]) -> dict[str, float]:
+    names = ("rollout/rewards_mean", "rollout/score_mean", "rollout/response_len_mean")
+    return {name: float(np.mean([row[name] for row in rows])) for name in names if rows}  # type: ignore[arg-type]

@@ -1,0 +1,96 @@
+"""Settings of post-training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import cos, pi
+from typing import Literal
+
+from ninegrid.config import require
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How the policy is trained.
+
+    Attributes:
+        seed: of the order of the boards and of every training draw.
+        steps: rollout batches.
+        n_boards: boards (groups) in a rollout batch.
+        n_samples: replies sampled for each board.
+        scale_by_std: divide advantages by the standard deviation of their group.
+        clip_low, clip_high: the sequence ratio is clipped to [1 - clip_low, 1 + clip_high].
+        passes: how often each rollout batch is gone through.
+        minibatches: optimiser steps in one pass; boards are dealt to them in turn.
+        max_tokens_per_pass: distinct tokens in one forward and backward pass; larger batches are
+            accumulated, with the same gradient.
+        optimizer: ``adamw`` (fused) or ``adamw_8bit`` (bitsandbytes).
+        learning_rate: peak of the schedule.
+        schedule: ``constant``, ``linear`` or ``cosine`` decay to 0 after the warm-up.
+        warmup_steps: steps of linear rise to the peak.
+        beta1, beta2, weight_decay: of AdamW.
+        max_grad_norm: gradients are scaled down to this global norm.
+        checkpoint_every: steps between checkpoints, 0 for none.
+    """
+
+    seed: int = 1
+    steps: int = 40
+    n_boards: int = 4
+    n_samples: int = 16
+    scale_by_std: bool = False
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    passes: int = 1
+    minibatches: int = 1
+    max_tokens_per_pass: int = 1024
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    learning_rate: float = 5e-6
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    checkpoint_every: int = 10
+
+    def __post_init__(self) -> None:
+        require(self.steps >= 0, "steps", self.steps, ">= 0")
+        require(self.n_boards >= 1, "n_boards", self.n_boards, ">= 1")
+        require(
+            self.n_samples >= 2, "n_samples", self.n_samples, ">= 2 (advantages compare samples of a board)"
+        )
+        require(0 < self.clip_low <= 1, "clip_low", self.clip_low, "> 0 and <= 1")
+        require(self.clip_high > 0, "clip_high", self.clip_high, "> 0")
+        require(self.passes >= 1, "passes", self.passes, ">= 1")
+        allowed = f"1 to train.n_boards = {self.n_boards}"
+        require(1 <= self.minibatches <= self.n_boards, "minibatches", self.minibatches, allowed)
+        require(self.max_tokens_per_pass >= 1, "max_tokens_per_pass", self.max_tokens_per_pass, ">= 1")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "> 0")
+        require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, ">= 0")
+        require(0 <= self.beta1 < 1, "beta1", self.beta1, "0 <= beta1 < 1")
+        require(0 <= self.beta2 < 1, "beta2", self.beta2, "0 <= beta2 < 1")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, ">= 0")
+        require(self.max_grad_norm > 0, "max_grad_norm", self.max_grad_norm, "> 0")
+        require(self.checkpoint_every >= 0, "checkpoint_every", self.checkpoint_every, ">= 0")
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps for one rollout batch."""
+        return self.passes * self.minibatches
+
+
+def learning_rate(settings: TrainSettings, step: int) -> float:
+    """The learning rate of ``step``, counted from 0: linear warm-up, then the schedule's decay."""
+    if step < settings.warmup_steps:
+        return settings.learning_rate * (step + 1) / settings.warmup_steps
+    span = max(1, settings.steps - settings.warmup_steps)
+    progress = min(1.0, (step - settings.warmup_steps) / span)
+    return settings.learning_rate * _decay(settings.schedule, progress)
+
+
+def _decay(schedule: str, progress: float) -> float:
+    if schedule == "linear":
+        return 1.0 - progress
+    if schedule == "cosine":
+        return 0.5 * (1.0 + cos(pi * progress))
+    return 1.0

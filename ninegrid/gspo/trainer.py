@@ -1,0 +1,117 @@
+"""The training loop: sample, reward, compare, update, look, remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ninegrid.errors import SettingsError
+from ninegrid.gspo.batch import RolloutBatch, boards_of_step, make_batch
+from ninegrid.gspo.checkpoint import Checkpoints, State
+from ninegrid.gspo.health import Row, health_row
+from ninegrid.gspo.optimizer import make_optimizer, set_learning_rate
+from ninegrid.gspo.settings import TrainSettings, learning_rate
+from ninegrid.gspo.update import Updater
+from ninegrid.policy.loading import Policy
+from ninegrid.policy.rollout import Sampler
+from ninegrid.progress import Progress, say
+from ninegrid.tasks.protocol import Example
+from ninegrid.tasks.reward import RewardTable
+
+
+class Trainer:
+    """Trains a policy in place.
+
+    Args:
+        policy: whose weights are changed.
+        sampler: draws judged rollouts from that same policy.
+        table: the reward in force.
+        settings: of the training.
+        checkpoints: where a killed run goes on.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        sampler: Sampler,
+        table: RewardTable,
+        settings: TrainSettings,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._policy, self._sampler, self._table = policy, sampler, table
+        self._settings, self._checkpoints = settings, checkpoints
+        self._optimizer = make_optimizer([p for p in policy.model.parameters() if p.requires_grad], settings)
+        self._updater = Updater(
+            policy.model, sampler.engine, self._optimizer, settings, sampler.decoding.temperature
+        )
+
+    def run(self, examples: Sequence[Example], on_step: Callable[[Row], None]) -> list[Row]:
+        """Train on ``examples`` and return a row for each step.
+
+        Args:
+            examples: the training boards.
+            on_step: called with every row, those of a resumed run's earlier steps included.
+
+        Raises:
+            SettingsError: there are fewer boards than a batch takes.
+            TrainingError: a figure that training would learn from is not finite.
+        """
+        if len(examples) < self._settings.n_boards:
+            raise SettingsError(
+                f"train.n_boards = {self._settings.n_boards}, but there are {len(examples)} boards"
+            )
+        self._announce()
+        rows = self._resume()
+        for row in rows:
+            on_step(row)
+        progress = Progress("train_gspo: step", self._settings.steps, done=len(rows))
+        for step in range(len(rows), self._settings.steps):
+            rows.append(self._step(examples, step))
+            on_step(rows[-1])
+            self._remember(rows)
+            progress.advance(self._detail(rows[-1]))
+        return rows
+
+    def _step(self, examples: Sequence[Example], step: int) -> Row:
+        settings = self._settings
+        boards = boards_of_step(examples, step, settings.n_boards, settings.seed)
+        batch = self._collect(boards, step)
+        rate = learning_rate(settings, step)
+        set_learning_rate(self._optimizer, rate)
+        stats = self._updater.update(batch)
+        return health_row(step + 1, batch, stats, self._sampler.task, rate)
+
+    def _collect(self, boards: Sequence[Example], step: int) -> RolloutBatch:
+        key = ("train", self._settings.seed, step)
+        groups = [g for part in self._sampler.groups(boards, self._settings.n_samples, key) for g in part]
+        return make_batch(groups, self._table, scale_by_std=self._settings.scale_by_std)
+
+    def _announce(self) -> None:
+        settings, engine = self._settings, self._sampler.engine
+        say(
+            f"train_gspo: {settings.steps} steps of {settings.n_boards} boards x "
+            f"{settings.n_samples} samples, "
+            f"{engine.name} engine, {settings.optimizer}, learning rate {settings.learning_rate:g}"
+        )
+        if settings.updates == 1:
+            say("train_gspo: one update per rollout batch, so the ratio is 1 and clipping cannot act")
+
+    def _resume(self) -> list[Row]:
+        state = self._checkpoints.load()
+        if state is None:
+            return []
+        self._policy.model.load_state_dict(state.model)
+        self._optimizer.load_state_dict(state.optimizer)
+        say(f"train_gspo: resuming after step {state.step} from {self._checkpoints.folder}")
+        return list(state.rows)
+
+    def _remember(self, rows: list[Row]) -> None:
+        every = self._settings.checkpoint_every
+        if every and len(rows) % every == 0:
+            model = self._policy.model.state_dict()
+            self._checkpoints.save(State(len(rows), model, self._optimizer.state_dict(), rows))
+
+    def _detail(self, row: Row) -> str:
+        milestone = next(iter(self._sampler.task.milestones))
+        legal = row[f"rollout/milestone/{milestone}"]
+        parts = [f"reward {row['rollout/rewards_mean']:+.3f}", f"{milestone} {legal:.0%}"]
+        return "  ".join([*parts, f"informative {row['train/informative_groups']:.0%}"])

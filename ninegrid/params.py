@@ -1,0 +1,159 @@
+"""``params.yaml``: composed from ``conf/``, committed, and read by every stage and by DVC.
+
+Run as ``python -m ninegrid.params [KEY=VALUE ...]`` to compose it anew with overrides, for
+example ``model=qwen3_0_6b reward.win=2``; ``--check`` only validates what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ninegrid.config import unknown_key
+from ninegrid.errors import NinegridError, SettingsError
+from ninegrid.project import project_root
+
+Params = dict[str, Any]
+
+
+def read_params() -> Params:
+    """The content of ``params.yaml`` as plain data.
+
+    Raises:
+        SettingsError: the file is missing or not YAML.
+    """
+    path = project_root() / "params.yaml"
+    hint = "compose it with: python -m ninegrid.params"
+    try:
+        raw = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except FileNotFoundError as error:
+        raise SettingsError(f"{path} does not exist", hint=hint) from error
+    except (OSError, ValueError, OmegaConfBaseException) as error:
+        raise SettingsError(f"{path} cannot be read: {error}", hint=hint) from error
+    if not isinstance(raw, dict):
+        raise SettingsError(f"{path} holds no mapping", hint=hint)
+    return {str(key): value for key, value in raw.items()}
+
+
+def compose(overrides: Sequence[str]) -> Params:
+    """Compose ``conf/`` with Hydra overrides into plain, fully resolved data.
+
+    Raises:
+        SettingsError: an override names nothing that exists.
+    """
+    conf = str(project_root() / "conf")
+    try:
+        with initialize_config_dir(conf, version_base="1.3"):
+            config = hydra_compose("config", overrides=list(overrides))
+        raw = OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise SettingsError(f"cannot compose conf/ with {' '.join(overrides)}: {error}") from error
+    assert isinstance(raw, dict)
+    return {str(key): value for key, value in raw.items()}
+
+
+def check_overrides(arguments: Sequence[str], params: Mapping[str, Any]) -> None:
+    """Refuse command-line overrides of settings that ``params`` does not have.
+
+    Hydra would refuse them too, later and without saying which setting may have been meant.
+
+    Raises:
+        SettingsError: naming the setting and the nearest one.
+    """
+    parser = OverridesParser.create()
+    for argument in arguments:
+        if argument.startswith("-") or "=" not in argument or argument.startswith(("hydra.", "hydra/")):
+            continue
+        try:
+            override = parser.parse_override(argument)
+        except HydraException as error:
+            raise SettingsError(f"cannot read {argument!r}: {error}") from error
+        if not (override.is_add() or override.is_delete()):
+            _check_key(override.key_or_group, params, argument)
+
+
+def _check_key(key: str, params: Mapping[str, Any], argument: str) -> None:
+    node: Any = params
+    walked: list[str] = []
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            raise unknown_key(".".join([*walked, part]), node if isinstance(node, Mapping) else [])
+        node = node[part]
+        walked.append(part)
+    if len(walked) == 1 and isinstance(node, Mapping) and not argument.partition("=")[2].startswith("{"):
+        raise SettingsError(
+            f"{argument}: {key} is a group of settings, and params.yaml holds one choice of it",
+            hint=f"choose it there with: python -m ninegrid.params {argument}",
+        )
+
+
+def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """One ``key: old -> new`` for each setting that differs."""
+    before, after = flatten(old), flatten(new)
+    keys = [*before, *(key for key in after if key not in before)]
+    absent = "(absent)"
+    return [
+        f"{key}: {before.get(key, absent)} -> {after.get(key, absent)}"
+        for key in keys
+        if before.get(key, absent) != after.get(key, absent)
+    ]
+
+
+def flatten(tree: Mapping[str, Any], stem: str = "") -> Params:
+    """Nested mappings as one mapping with dotted keys; empty mappings are kept as values."""
+    flat: Params = {}
+    for key, value in tree.items():
+        path = f"{stem}.{key}" if stem else str(key)
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, path))
+        else:
+            flat[path] = value
+    return flat
+
+
+def write_params(params: Mapping[str, Any]) -> None:
+    """Write ``params.yaml`` in the form in which ``dvc exp run`` writes it."""
+    text = OmegaConf.to_yaml(OmegaConf.create(dict(params)))
+    (project_root() / "params.yaml").write_text(text, encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compose, validate and write ``params.yaml``; returns the exit status."""
+    from ninegrid.settings import validate
+
+    parser = argparse.ArgumentParser(prog="python -m ninegrid.params", description=__doc__)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides of conf/")
+    parser.add_argument("--check", action="store_true", help="validate params.yaml and change nothing")
+    options = parser.parse_args(arguments)
+    try:
+        if options.check:
+            validate(read_params())
+            _print(describe_changes(compose([]), read_params()), "params.yaml differs from conf/")
+            return 0
+        params = compose(options.overrides)
+        validate(params)
+        old = read_params() if (project_root() / "params.yaml").exists() else {}
+        write_params(params)
+        _print(describe_changes(old, params), "params.yaml changed")
+    except NinegridError as error:
+        print(f"params: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _print(changes: Iterable[str], title: str) -> None:
+    for change in changes:
+        print(f"{title}: {change}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

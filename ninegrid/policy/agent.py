@@ -1,0 +1,81 @@
+"""An agent: a policy together with all that turns an example into a judged reply.
+
+The three stages that run a model build it here and nowhere else, so that training, baseline and
+retest cannot come to differ in prompt, template, engine or decoding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ninegrid.chat.format import ChatFormat, ChatSettings
+from ninegrid.policy.loading import Policy, load_policy, set_determinism
+from ninegrid.policy.rollout import Sampler
+from ninegrid.policy.settings import ModelSettings
+from ninegrid.tasks.protocol import Example, Task
+from ninegrid.tree.choice import choose_engine
+from ninegrid.tree.settings import DecodingSettings, EngineSettings
+
+PROMPT_FILE = "prompt.txt"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A loaded policy that can be asked.
+
+    Attributes:
+        policy: model and tokenizer.
+        chat: renders prompts, decodes replies.
+        sampler: draws judged rollouts.
+    """
+
+    policy: Policy
+    chat: ChatFormat
+    sampler: Sampler
+
+    def write_prompt(self, folder: Path, example: Example) -> None:
+        """Save the rendered prompt of ``example`` as an artifact."""
+        (folder / PROMPT_FILE).write_text(self.chat.render(example), encoding="utf-8")
+
+    def conditions(self, examples: Sequence[Example], engine: EngineSettings) -> dict[str, Any]:
+        """What a measurement on ``examples`` depends on beside the weights."""
+        prompts = hashlib.sha256()
+        for example in examples:
+            prompts.update(f"{example.id} {self.chat.encode(example)}\n".encode())
+        return {
+            **self.chat.fingerprint(),
+            "examples": len(examples),
+            "prompts_sha256": prompts.hexdigest(),
+            "decoding": asdict(self.sampler.decoding),
+            "dtype": str(self.policy.dtype),
+            "engine": self.sampler.engine.name,
+            "prompts_per_batch": engine.prompts_per_batch,
+            "threads": engine.threads,
+        }
+
+
+def open_agent(
+    folder: Path,
+    task: Task,
+    *,
+    model: ModelSettings,
+    chat: ChatSettings,
+    decoding: DecodingSettings,
+    engine: EngineSettings,
+) -> Agent:
+    """Load the policy in ``folder`` and put prompt, engine and judge around it.
+
+    Raises:
+        NinegridError: the model cannot be loaded, or its prompt does not show the tools.
+    """
+    set_determinism(engine.threads, 0)
+    policy = load_policy(folder, model)
+    chat_format = ChatFormat(policy.tokenizer, chat, task)
+    sampler = Sampler(
+        choose_engine(policy.model, engine), chat_format, task, decoding, engine.prompts_per_batch
+    )
+    return Agent(policy, chat_format, sampler)

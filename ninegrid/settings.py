@@ -1,0 +1,58 @@
+"""All settings at once, for checking a whole ``params.yaml`` before anything runs.
+
+Stages read only their own sections; this is what `python -m ninegrid.params` validates with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ninegrid.app import read_sections
+from ninegrid.chat.format import ChatSettings
+from ninegrid.config import TaskSettings
+from ninegrid.errors import SettingsError
+from ninegrid.evaluation.settings import EvalSettings
+from ninegrid.gspo.settings import TrainSettings
+from ninegrid.paths import PathSettings
+from ninegrid.policy.settings import ModelSettings
+from ninegrid.tasks.dataset import BoardSettings
+from ninegrid.tasks.loading import load_task
+from ninegrid.tasks.reward import RewardTable
+from ninegrid.tracking.settings import TrackingSettings
+from ninegrid.tree.settings import DecodingSettings, EngineSettings
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every section of ``params.yaml``."""
+
+    model: ModelSettings
+    task: TaskSettings
+    reward: RewardTable
+    boards: BoardSettings
+    chat: ChatSettings
+    decoding: DecodingSettings
+    engine: EngineSettings
+    train: TrainSettings
+    eval: EvalSettings
+    tracking: TrackingSettings
+    paths: PathSettings
+
+
+def validate(params: Mapping[str, Any]) -> Settings:
+    """Check every section, and what sections must know of each other.
+
+    Raises:
+        SettingsError: for the first thing that is wrong.
+    """
+    settings: Settings = read_sections(Settings, params)
+    task = load_task(settings.task)
+    settings.reward.check(task.outcomes)
+    available = task.available()
+    if settings.boards.count > available:
+        raise SettingsError(
+            f"boards.count = {settings.boards.count}, but only {available} different ones exist"
+        )
+    return settings

@@ -1,0 +1,73 @@
+"""Train the model on the training boards with GSPO.
+
+Run by DVC, or as ``python -m stages.train_gspo [KEY=VALUE ...]``.  A run that was killed goes on from its
+last checkpoint and ends with the same policy as one that was not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ninegrid.app import stage
+from ninegrid.chat.format import ChatSettings
+from ninegrid.config import TaskSettings
+from ninegrid.gspo.settings import TrainSettings
+from ninegrid.paths import PathSettings
+from ninegrid.policy.settings import ModelSettings
+from ninegrid.tasks.loading import load_task
+from ninegrid.tasks.reward import RewardTable
+from ninegrid.tracking import TrackingSettings, input_hashes, track
+from ninegrid.tree.settings import DecodingSettings, EngineSettings
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What this stage reads."""
+
+    model: ModelSettings
+    task: TaskSettings
+    reward: RewardTable
+    chat: ChatSettings
+    decoding: DecodingSettings
+    engine: EngineSettings
+    train: TrainSettings
+    paths: PathSettings
+    tracking: TrackingSettings
+
+
+@stage
+def main(settings: Settings) -> None:
+    """Train the model on the training boards with GSPO."""
+    task = load_task(settings.task)
+    settings.reward.check(task.outcomes)
+
+    from ninegrid.gspo.checkpoint import Checkpoints
+    from ninegrid.gspo.run import run_digest, train_policy, write_training
+    from ninegrid.outputs import check_writable
+    from ninegrid.tasks.dataset import read_examples
+
+    paths = settings.paths
+    for name in ("policy", "train"):
+        check_writable(paths.folder(name))
+    boards = paths.folder("boards") / "train.jsonl"
+    examples = read_examples(task, boards)
+    hashes = input_hashes({"model": paths.folder("model"), "train": boards})
+    checkpoints = Checkpoints(paths.state_folder("checkpoints"), run_digest(_what_counts(settings), hashes))
+    tags = {**hashes, "reward_table": asdict(settings.reward), "seed": settings.train.seed}
+    with track(settings.tracking, "train_gspo", asdict(settings), tags) as run:
+        trained = train_policy(paths.folder("model"), task, examples, settings, checkpoints, run)
+        write_training(trained, settings, paths.folder("policy"), paths.folder("train"))
+        run.artifact(paths.folder("train"), "train")
+    checkpoints.clear()
+
+
+def _what_counts(settings: Settings) -> dict[str, Any]:
+    """The settings that a checkpoint depends on: not where files lie, nor how often they are saved."""
+    counts = asdict(settings)
+    del counts["paths"], counts["tracking"], counts["train"]["checkpoint_every"]
+    return counts
+
+
+if __name__ == "__main__":
+    main()

