@@ -141,13 +141,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         params = compose(options.overrides)
         validate(params)
-        old = read_params() if (project_root() / "params.yaml").exists() else {}
+        changes = _changes_to(params)
         write_params(params)
-        _print(describe_changes(old, params), "params.yaml changed")
+        _print(changes, "params.yaml")
     except NinegridError as error:
         print(f"params: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _changes_to(params: Params) -> list[str]:
+    if not (project_root() / "params.yaml").exists():
+        return ["written"]
+    return describe_changes(read_params(), params) or ["unchanged"]
 
 
 def _print(changes: Iterable[str], title: str) -> None:

@@ -12,12 +12,11 @@ from typing import Any
 from ninegrid.app import read_sections
 from ninegrid.chat.format import ChatSettings
 from ninegrid.config import TaskSettings
-from ninegrid.errors import SettingsError
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.paths import PathSettings
 from ninegrid.policy.settings import ModelSettings
-from ninegrid.tasks.dataset import BoardSettings
+from ninegrid.tasks.dataset import BoardSettings, check_enough
 from ninegrid.tasks.loading import load_task
 from ninegrid.tasks.reward import RewardTable
 from ninegrid.tracking.settings import TrackingSettings
@@ -50,9 +49,5 @@ def validate(params: Mapping[str, Any]) -> Settings:
     settings: Settings = read_sections(Settings, params)
     task = load_task(settings.task)
     settings.reward.check(task.outcomes)
-    available = task.available()
-    if settings.boards.count > available:
-        raise SettingsError(
-            f"boards.count = {settings.boards.count}, but only {available} different ones exist"
-        )
+    check_enough(task, settings.boards)
     return settings

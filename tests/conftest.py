@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +116,9 @@ class Project:
         return self.run("git", *identity, *arguments)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    """A throw-away copy of the project with the model's download at hand."""
-    root = tmp_path / "project"
+def make_project(folder: Path) -> Project:
+    """Copy the project into ``folder`` and make it a git and DVC repository of its own."""
+    root = folder / "project"
     root.mkdir()
     for name in PROJECT_FILES:
         source = ROOT / name
@@ -127,8 +126,6 @@ def project(tmp_path: Path) -> Iterator[Project]:
             shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif source.exists():
             shutil.copy(source, root / name)
-    for name in (".gitignore", ".dvcignore"):
-        shutil.copy(ROOT / name, root / name)
     (root / "data").mkdir()
     (root / ".ninegrid").mkdir()
     downloads = ROOT / ".ninegrid" / "downloads"
@@ -137,7 +134,14 @@ def project(tmp_path: Path) -> Iterator[Project]:
     copy = Project(root)
     copy.git("init", "-q", "-b", "main")
     copy.dvc("init", "-q")
-    shutil.copy(ROOT / ".dvc" / "config", root / ".dvc" / "config")
+    for name in (".gitignore", ".dvcignore", ".dvc/config"):
+        shutil.copy(ROOT / name, root / name)
     copy.git("add", "-A")
     copy.git("commit", "-qm", "project under test")
-    yield copy
+    return copy
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A throw-away copy of the project with the model's download at hand."""
+    return make_project(tmp_path)

@@ -19,7 +19,7 @@ class DecodingSettings:
     """
 
     temperature: float = 1.0
-    max_new_tokens: int = 40
+    max_new_tokens: int = 32
 
     def __post_init__(self) -> None:
         require(self.temperature > 0, "temperature", self.temperature, "> 0 (greedy is measured beside it)")
@@ -38,7 +38,7 @@ class EngineSettings:
     """
 
     path: Literal["auto", "tree", "padded"] = "auto"
-    prompts_per_batch: int = 32
+    prompts_per_batch: int = 64
     threads: int | None = None
 
     def __post_init__(self) -> None:
