@@ -1,0 +1,78 @@
+# The project's commands; `make` alone lists them.
+#
+# Everything runs in .venv, a virtual environment of this checkout.  It is made from scratch when it is
+# absent, incomplete, moved, or made from another requirements.lock, and otherwise left as it is.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help packages setup repro test lint ui lock
+
+# Which Python makes .venv; if empty, the first suitable one on the PATH.
+PYTHON ?=
+PORT ?= 5000
+
+PIP := python -m pip --disable-pip-version-check -qq
+# Programs that are started by name, as DVC starts the stages, come from .venv.
+IN_VENV := set -e; export PATH="$$PWD/.venv/bin:$$PATH"; unset PYTHONHOME;
+
+# Sets $python, or ends with a message.
+FIND_PYTHON := set -e; \
+  suits='import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))'; \
+  for python in $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3 python none); do \
+    if "$$python" -c "$$suits" 2>/dev/null; then break; fi; \
+  done; \
+  "$$python" -c "$$suits" 2>/dev/null || { \
+    echo "make: Python 3.11 or 3.12 with its venv module is needed;" \
+      "$(or $(PYTHON),what is on the PATH) is not that. Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; };
+
+help: ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+# The stamp says what .venv holds, and is written last: without it, whatever lies there is half-made.
+packages:
+	@set -e; made_from="$$(cksum < requirements.lock) $$PWD"; \
+	if ! .venv/bin/python -c '' 2>/dev/null || [ "$$(cat .venv/packages 2>/dev/null)" != "$$made_from" ]; then \
+	  command -v git >/dev/null || { echo "make: git is needed: DVC works in a git repository" >&2; exit 1; }; \
+	  $(FIND_PYTHON) \
+	  echo "[setup] making the virtual environment .venv with $$("$$python" --version)"; \
+	  "$$python" -m venv --clear .venv; \
+	  echo "[setup] installing the packages of requirements.lock (2 GB and more, takes minutes)"; \
+	  .venv/bin/$(PIP) install -r requirements.lock; \
+	  echo "$$made_from" > .venv/packages; \
+	fi
+
+setup: packages ## make .venv with the locked packages and this project
+	@set -e; made_from="$$(cksum < pyproject.toml)"; \
+	if [ "$$(cat .venv/project 2>/dev/null)" != "$$made_from" ]; then \
+	  echo "[setup] linking this checkout into .venv"; \
+	  .venv/bin/$(PIP) install --no-deps --no-build-isolation -e .; \
+	  echo "$$made_from" > .venv/project; \
+	fi
+
+repro: setup ## run the stages of the loop that are not up to date
+	@echo "[repro] checking params.yaml"
+	@$(IN_VENV) python -m ninegrid.params --check
+	@echo "[repro] running the stages whose settings, code or data have changed (dvc repro)"
+	@$(IN_VENV) python -m dvc repro
+	@# SUMMARY: put the command that prints the loop's result here.
+
+test: setup ## run the tests
+	@echo "[test] python -m pytest"
+	@$(IN_VENV) python -m pytest
+
+lint: setup ## check style and types
+	@echo "[lint] ruff check, ruff format --check, mypy"
+	@$(IN_VENV) python -m ruff check --quiet .; python -m ruff format --check --quiet .; python -m mypy --no-error-summary
+
+ui: setup ## look at the runs in MLflow, at port 5000 or: make ui PORT=N
+	@$(IN_VENV) exec python -m ninegrid.tracking ui --port $(PORT)
+
+# `PIP_CONSTRAINT=requirements.lock make lock` keeps the versions that are pinned already.
+lock: ## write requirements.lock anew from pyproject.toml
+	@$(FIND_PYTHON) echo "[lock] resolving pyproject.toml in a fresh environment (takes minutes)"; \
+	"$$python" -m venv --clear .venv/lock; \
+	.venv/lock/bin/$(PIP) install -e '.[dev]'; \
+	{ echo '# The whole environment, exactly.  Written by `make lock` from pyproject.toml; do not edit.'; \
+	  .venv/lock/bin/python -m pip freeze --all --exclude pip --exclude-editable; } \
+	  | sed -E -e '/^(nvidia|cuda|triton)([-_].*)?==/d' -e 's/\+[^=]*$$//' > .venv/requirements.lock; \
+	mv .venv/requirements.lock requirements.lock; rm -rf .venv/lock

@@ -1,0 +1,13 @@
+"""The MLflow mirror: each execution of a stage as one run that describes itself.
+
+A mirror, not a record: the files that DVC tracks are the truth, and a stage runs to its end
+whether MLflow takes what it is told or not.  MLflow is imported when a run begins, not before.
+
+``python -m ninegrid.tracking ui`` shows the runs in a browser.
+"""
+
+from ninegrid.tracking.provenance import input_hashes
+from ninegrid.tracking.run import Run, track
+from ninegrid.tracking.settings import TrackingSettings
+
+__all__ = ["Run", "TrackingSettings", "input_hashes", "track"]

@@ -1,0 +1,87 @@
+"""``python -m ninegrid.tracking ui [--port N]``: MLflow's own pages on this project's store.
+
+It only finds the store and hands over to ``mlflow ui``; what is shown there is MLflow's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from ninegrid.config import bind
+from ninegrid.errors import NinegridError
+from ninegrid.params import read_params
+from ninegrid.paths import PathSettings
+from ninegrid.tracking.settings import TrackingSettings, is_database, store_uri, without_password
+from ninegrid.tracking.store import artifact_root, set_environment
+
+HOST = "127.0.0.1"
+
+
+def main() -> None:
+    """Show the store that ``params.yaml`` names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ninegrid.tracking", description="Look at the mirrored runs."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    ui = commands.add_parser("ui", help=f"open MLflow's pages at {HOST}")
+    ui.add_argument("--port", type=int, default=5000)
+    arguments = parser.parse_args()
+    try:
+        show(*_configured(), arguments.port)
+    except NinegridError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+def show(settings: TrackingSettings, state: Path, port: int) -> None:
+    """Replace this process by ``mlflow ui`` on the store, or name the server that shows it already."""
+    uri = store_uri(settings, state)
+    if uri.startswith(("http:", "https:")):
+        print(f"The runs are on an MLflow server: {without_password(uri)}")
+        return
+    _check_free(port)
+    print(f"MLflow on {without_password(uri)}: http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
+    _become_mlflow(uri, state, port)
+
+
+def _configured() -> tuple[TrackingSettings, Path]:
+    """The tracking settings and the state folder of ``params.yaml``."""
+    raw = read_params()
+    paths = bind(PathSettings, raw.get("paths", {}), "paths")
+    return bind(TrackingSettings, raw.get("tracking", {}), "tracking"), paths.state_folder("")
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        # As the server itself does it: a port that is merely cooling down counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            raise NinegridError(
+                f"port {port} of {HOST} cannot be used: {error}",
+                hint=f"python -m ninegrid.tracking ui --port {5001 if port == 5000 else 5000}",
+            ) from error
+
+
+def _become_mlflow(uri: str, state: Path, port: int) -> NoReturn:
+    set_environment()
+    # Background jobs serve MLflow's own evaluations, of which this project has none.
+    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri]
+    command += ["--host", HOST, "--port", str(port), "--workers", "1"]
+    artifacts = artifact_root(uri, state)
+    if is_database(uri) and artifacts is not None:
+        command += ["--default-artifact-root", artifacts]
+    state.mkdir(parents=True, exist_ok=True)
+    os.chdir(state)  # whatever MLflow leaves in its working directory stays out of the checkout
+    os.execv(sys.executable, command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""From our names and values to those that MLflow accepts: pure functions, no store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+NAME_LIMIT = 250
+PARAM_LIMIT = 6000
+TAG_LIMIT = 8000
+
+_NOT_ALLOWED = re.compile(r"[^/\w.\- :]")
+
+
+def safe_name(name: str) -> str:
+    """``name`` if MLflow accepts it as the name of a metric, parameter or tag, else the nearest.
+
+    MLflow allows letters, digits and ``/ _ . - :`` and spaces, and no empty or dotted parts
+    between slashes.  A name that had to be changed ends in a digest of the original, so that two
+    names never become one and the same name gets the same replacement in every run.
+    """
+    parts = _NOT_ALLOWED.sub("_", name).split("/")
+    clean = "/".join(part for part in parts if part not in ("", ".", ".."))
+    if name and clean == name and len(name) <= NAME_LIMIT:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{clean[: NAME_LIMIT - len(digest) - 1]}-{digest}"
+
+
+def flatten(params: Mapping[str, Any], stem: str = "") -> dict[str, Any]:
+    """Nested mappings as one level of dotted names; an empty mapping is kept as a value."""
+    flat: dict[str, Any] = {}
+    for key, value in params.items():
+        path = f"{stem}.{key}" if stem else str(key)
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, path))
+        else:
+            flat[path] = value
+    return flat
+
+
+def as_text(value: object) -> str:
+    """Text as it is, anything else as JSON (so None is ``null`` and True is ``true``)."""
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def cut(text: str, limit: int) -> str:
+    """``text`` within ``limit`` characters, an ellipsis at its end where some were cut off."""
+    printable = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return printable if len(printable) <= limit else printable[: limit - 1] + "…"

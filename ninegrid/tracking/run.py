@@ -1,0 +1,178 @@
+"""One mirrored run for each execution of a stage."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsFloat
+
+import yaml
+
+from ninegrid.project import project_root, store_root
+from ninegrid.tracking.mirror import Mirror
+from ninegrid.tracking.names import PARAM_LIMIT, TAG_LIMIT, as_text, cut, flatten, safe_name
+from ninegrid.tracking.provenance import git_tags, process_tags
+from ninegrid.tracking.settings import TrackingSettings, store_uri
+from ninegrid.tracking.signals import Terminated, unwinding
+from ninegrid.tracking.store import open_store
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+NONFINITE = "ninegrid.nonfinite_metrics"
+
+
+class Run:
+    """What a stage tells MLflow; without a mirror (tracking switched off) it does nothing."""
+
+    def __init__(self, mirror: Mirror | None, *, artifacts: bool = True) -> None:
+        self._mirror, self._artifacts = mirror, artifacts
+        self._nonfinite: list[str] = []
+
+    def metrics(self, values: Mapping[str, SupportsFloat], step: int | None = None) -> None:
+        """Mirror numbers in one request.  NaN and infinities are left out and named in a tag."""
+        numbers = {name: float(value) for name, value in values.items()}
+        finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        self._note_nonfinite([name for name in numbers if name not in finite])
+        if self._mirror is not None and finite:
+            now = time.time_ns() // 1_000_000
+            self._mirror.send(
+                "metrics", lambda client, run: _log_metrics(client, run, finite, now, step or 0)
+            )
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Mirror parameters, nested ones under dotted names.  MLflow lets none be changed later."""
+        flat = {safe_name(k): cut(as_text(v), PARAM_LIMIT) for k, v in flatten(values).items()}
+        if self._mirror is not None and flat:
+            self._mirror.send("parameters", lambda client, run: _log_params(client, run, flat))
+
+    def tag(self, name: str, value: object) -> None:
+        """Mirror one tag; a later value replaces an earlier one."""
+        if self._mirror is not None:
+            key, text = safe_name(name), cut(as_text(value), TAG_LIMIT)
+            self._mirror.send("tags", lambda client, run: client.set_tag(run, key, text))
+
+    def artifact(self, path: Path | str, folder: str | None = None) -> None:
+        """Mirror a file, or a folder with all it holds, into ``folder`` of the run's artifacts.
+
+        Raises:
+            FileNotFoundError: there is nothing at ``path``.
+        """
+        source = Path(path)
+        if not source.exists():
+            raise FileNotFoundError(f"{source} was to be mirrored to MLflow, but does not exist")
+        if self._mirror is not None and self._artifacts:
+            self._mirror.send("artifacts", lambda client, run: _log_artifact(client, run, source, folder))
+
+    def text(self, content: str, name: str) -> None:
+        """Mirror ``content`` as the artifact file ``name``."""
+        if self._mirror is not None and self._artifacts:
+            self._mirror.send("artifacts", lambda client, run: client.log_text(run, content, name))
+
+    def _note_nonfinite(self, names: list[str]) -> None:
+        new = [name for name in names if name not in self._nonfinite]
+        for name in new:
+            print(
+                f"warning: metric {name} is not finite; not mirrored to MLflow", file=sys.stderr, flush=True
+            )
+        if new:
+            self._nonfinite += new
+            self.tag(NONFINITE, ", ".join(self._nonfinite))
+
+
+@contextmanager
+def track(
+    settings: TrackingSettings,
+    stage: str,
+    params: Mapping[str, Any],
+    tags: Mapping[str, object] | None = None,
+    *,
+    state: Path | None = None,
+) -> Iterator[Run]:
+    """Mirror the block as one MLflow run, which ends as the block does.
+
+    FINISHED when the block ends (or exits with code 0), FAILED when it raises, KILLED on Ctrl-C,
+    SIGTERM and SIGHUP; whatever was raised goes on to the caller.  A store that does not answer
+    never stops the block.
+
+    Args:
+        settings: the ``tracking`` section.
+        stage: the stage's name.
+        params: the settings that ran; kept whole in the artifact ``params.yaml``.
+        tags: what else describes the run: hashes of inputs (`input_hashes`), reward table, seed.
+        state: folder of shared state; None: ``.ninegrid`` in `store_root`.
+    """
+    if not settings.enabled:
+        yield Run(None)
+        return
+    with unwinding():
+        mirror = _mirror(settings, stage, tags or {}, state or store_root() / ".ninegrid")
+        run = Run(mirror, artifacts=settings.artifacts)
+        try:
+            run.params(params)
+            run.text(yaml.safe_dump(_plain(params), sort_keys=False, allow_unicode=True), "params.yaml")
+            yield run
+        except BaseException as error:
+            status = _status(error)
+            if status == "FAILED":
+                run.tag("ninegrid.error", f"{type(error).__name__}: {error}")
+            mirror.close(status)
+            raise
+        mirror.close("FINISHED")
+
+
+def _mirror(settings: TrackingSettings, stage: str, tags: Mapping[str, object], state: Path) -> Mirror:
+    uri = store_uri(settings, state)
+    git = git_tags(project_root())
+    described = {"ninegrid.stage": stage, "mlflow.source.name": stage, **git, **process_tags(), **tags}
+    texts = {safe_name(k): cut(as_text(v), TAG_LIMIT) for k, v in described.items()}
+    revision = git.get("ninegrid.git_revision", "")[:7]
+    name = f"{stage} {revision}{'+' if git.get('ninegrid.git_dirty') == 'true' else ''}".strip()
+    began = time.time_ns() // 1_000_000
+
+    def begin() -> tuple[MlflowClient, str]:
+        client, experiment_id = open_store(uri, settings.experiment, state)
+        created = client.create_run(experiment_id, start_time=began, tags=texts, run_name=name)
+        return client, created.info.run_id
+
+    return Mirror(stage, uri, begin)
+
+
+def _status(error: BaseException) -> str:
+    if isinstance(error, (KeyboardInterrupt, Terminated)):
+        return "KILLED"
+    if isinstance(error, SystemExit) and error.code in (None, 0):
+        return "FINISHED"
+    return "FAILED"
+
+
+def _plain(value: Any) -> Any:
+    """``value`` in the types that YAML can hold: mappings, lists, and what is neither as it is."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def _log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float], now: int, step: int) -> None:
+    from mlflow.entities import Metric
+
+    client.log_batch(run_id, metrics=[Metric(safe_name(k), v, now, step) for k, v in values.items()])
+
+
+def _log_params(client: MlflowClient, run_id: str, values: Mapping[str, str]) -> None:
+    from mlflow.entities import Param
+
+    client.log_batch(run_id, params=[Param(k, v) for k, v in values.items()])
+
+
+def _log_artifact(client: MlflowClient, run_id: str, source: Path, folder: str | None) -> None:
+    if source.is_dir():
+        client.log_artifacts(run_id, str(source), folder)
+    else:
+        client.log_artifact(run_id, str(source), folder)
