@@ -36,7 +36,7 @@ SECTIONS = (
 """Every top-level key of ``params.yaml``."""
 
 
-class OutOfRange(ValueError):
+class OutOfRange(ValueError):  # noqa: N818
     """Raised by a settings class for a value of the right type that makes no sense."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
@@ -96,6 +96,18 @@ def bind_numbers(raw: Mapping[str, Any], where: str) -> dict[str, float]:
     return {str(k): _convert(float, v, _join(where, str(k))) for k, v in raw.items()}
 
 
+def flatten(tree: Mapping[str, Any], stem: str = "") -> dict[str, Any]:
+    """Nested mappings as one mapping with dotted keys; empty mappings are kept as values."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        path = f"{stem}.{key}" if stem else str(key)
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, path))
+        else:
+            flat[path] = value
+    return flat
+
+
 def unknown_key(path: str, known: Iterable[str]) -> SettingsError:
     """The error for a key that does not exist, with the nearest ones that do."""
     names = list(known)
@@ -136,7 +148,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         raise _wrong(path, value, "one of " + ", ".join(map(str, get_args(hint))))
     if origin is tuple:
         return _convert_tuple(hint, value, path)
-    if origin in (dict, Mapping) or isinstance(origin, type) and issubclass(origin, Mapping):
+    if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
         if not isinstance(value, Mapping):
             raise _wrong(path, value, "a mapping")
         item = get_args(hint)[1]

@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ninegrid.config import unknown_key
+from ninegrid.config import flatten, unknown_key
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.project import project_root
 
@@ -106,18 +106,6 @@ def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
         for key in keys
         if before.get(key, absent) != after.get(key, absent)
     ]
-
-
-def flatten(tree: Mapping[str, Any], stem: str = "") -> Params:
-    """Nested mappings as one mapping with dotted keys; empty mappings are kept as values."""
-    flat: Params = {}
-    for key, value in tree.items():
-        path = f"{stem}.{key}" if stem else str(key)
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, path))
-        else:
-            flat[path] = value
-    return flat
 
 
 def write_params(params: Mapping[str, Any]) -> None:

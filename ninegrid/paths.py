@@ -24,6 +24,6 @@ class PathSettings:
         """The folder of the output called ``name``."""
         return project_root() / getattr(self, name)
 
-    def state_folder(self, name: str) -> Path:
-        """A folder of shared state: in DVC's temporary copies that of the original project."""
+    def state_folder(self, name: str = "") -> Path:
+        """The folder of shared state, or one in it; in DVC's temporary copies the original project's."""
         return store_root() / self.state / name

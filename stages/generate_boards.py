@@ -33,7 +33,13 @@ def main(settings: Settings) -> None:
     task = load_task(settings.task)
     dataset = build_dataset(task, settings.boards)
     folder = settings.paths.folder("boards")
-    with track(settings.tracking, "generate_boards", asdict(settings), {"seed": settings.boards.seed}) as run:
+    with track(
+        settings.tracking,
+        "generate_boards",
+        asdict(settings),
+        {"seed": settings.boards.seed},
+        state=settings.paths.state_folder(),
+    ) as run:
         with output_folder(folder) as draft:
             manifest = write_dataset(task, dataset, settings.boards, draft)
         run.metrics({f"boards/{side}": n for side, n in manifest["examples"].items()})

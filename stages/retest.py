@@ -55,7 +55,9 @@ def main(settings: Settings) -> None:
         "score_table": dict(task.score),
         "seed": settings.eval.seed,
     }
-    with track(settings.tracking, "retest", asdict(settings), tags) as run:
+    with track(
+        settings.tracking, "retest", asdict(settings), tags, state=settings.paths.state_folder()
+    ) as run:
         measurement = measure(
             policy,
             boards,

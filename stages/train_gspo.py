@@ -55,7 +55,9 @@ def main(settings: Settings) -> None:
     hashes = input_hashes({"model": paths.folder("model"), "train": boards})
     checkpoints = Checkpoints(paths.state_folder("checkpoints"), run_digest(_what_counts(settings), hashes))
     tags = {**hashes, "reward_table": asdict(settings.reward), "seed": settings.train.seed}
-    with track(settings.tracking, "train_gspo", asdict(settings), tags) as run:
+    with track(
+        settings.tracking, "train_gspo", asdict(settings), tags, state=settings.paths.state_folder()
+    ) as run:
         trained = train_policy(paths.folder("model"), task, examples, settings, checkpoints, run)
         write_training(trained, settings, paths.folder("policy"), paths.folder("train"))
         run.artifact(paths.folder("train"), "train")

@@ -25,6 +25,10 @@ TOOL = {
 }
 
 
+MILESTONES = {"called": frozenset({"smaller", "larger"}), "right": frozenset({"larger"})}
+SCORE = {**dict.fromkeys(map(str, CallOutcome), -2.0), "smaller": 0.0, "larger": 3.0}
+
+
 def _example(name, first, second):
     # Exchanging the two numbers is the task's symmetry.
     return Example(name, f"{min(first, second)}-{max(first, second)}", {"first": first, "second": second})
@@ -36,9 +40,9 @@ class Larger:
     name = "larger"
     tools = (TOOL,)
     outcomes = (*map(str, CallOutcome), "smaller", "larger")
-    milestones = {"called": frozenset({"smaller", "larger"}), "right": frozenset({"larger"})}
+    milestones = MILESTONES
     decision = "which"
-    score = {**dict.fromkeys(map(str, CallOutcome), -2.0), "smaller": 0.0, "larger": 3.0}
+    score = SCORE
 
     def __init__(self, limit=12):
         require(limit >= 3, "limit", limit, ">= 3")

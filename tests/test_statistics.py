@@ -36,7 +36,9 @@ def test_mcnemar_is_a_binomial_test_of_the_discordant_pairs():
 
 
 def test_bootstrap_of_a_constant_has_no_width():
-    low, high = cluster_bootstrap(np.full((6, 1), 0.25), list("aabbcc"), resamples=200, confidence=0.9, seed=1)
+    low, high = cluster_bootstrap(
+        np.full((6, 1), 0.25), list("aabbcc"), resamples=200, confidence=0.9, seed=1
+    )
     assert low == pytest.approx([0.25])
     assert high == pytest.approx([0.25])
 
@@ -54,8 +56,9 @@ def test_copies_within_a_cluster_do_not_narrow_the_interval():
     values = np.random.default_rng(0).normal(size=(50, 1))
     names = [str(i) for i in range(50)]
     single = cluster_bootstrap(values, names, resamples=2000, confidence=0.95, seed=1)
+    repeated = [n for n in names for _ in range(8)]
     copied = cluster_bootstrap(
-        np.repeat(values, 8, axis=0), [n for n in names for _ in range(8)], resamples=2000, confidence=0.95, seed=1
+        np.repeat(values, 8, axis=0), repeated, resamples=2000, confidence=0.95, seed=1
     )
     assert copied[1] - copied[0] == pytest.approx(single[1] - single[0])
 

@@ -25,11 +25,11 @@ from mlflow.entities import Run as StoredRun
 from mlflow.utils.validation import _validate_metric_name, _validate_param_name, _validate_tag_name
 
 from ninegrid import project
-from ninegrid.config import bind
+from ninegrid.config import bind, flatten
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.tracking import Run, TrackingSettings, input_hashes, track
 from ninegrid.tracking.__main__ import show
-from ninegrid.tracking.names import PARAM_LIMIT, as_text, cut, flatten, safe_name
+from ninegrid.tracking.names import PARAM_LIMIT, as_text, cut, safe_name
 from ninegrid.tracking.provenance import HOST, PID, STARTED, git_tags, process_is_gone, process_tags
 from ninegrid.tracking.settings import store_uri, without_password
 from ninegrid.tracking.signals import Terminated, unwinding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,12 +78,9 @@ class Comparison:
         }
 
     def _quantities(self) -> dict[str, Quantity]:
-        quantities: dict[str, Quantity] = {"score": lambda e: e.score, "reward": lambda e: e.reward}
-        for name, members in self.task.milestones.items():
-            quantities[f"milestone {name}"] = lambda e, members=members: float(e.outcome in members)
-        for name in self.task.outcomes:
-            quantities[f"outcome {name}"] = lambda e, name=name: float(e.outcome == name)
-        return quantities
+        milestones = {f"milestone {name}": _one_of(m) for name, m in self.task.milestones.items()}
+        outcomes = {f"outcome {name}": _one_of({name}) for name in self.task.outcomes}
+        return {"score": _score, "reward": _reward, **milestones, **outcomes}
 
     def _subsets(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         """Boards where the choice matters, and boards where every legal action pays the same."""
@@ -91,9 +88,8 @@ class Comparison:
             "decisive": [p for p in pairs if p[0].example["id"] not in self.flat],
             "flat": [p for p in pairs if p[0].example["id"] in self.flat],
         }
-        score: dict[str, Quantity] = {"score": lambda e: e.score}
         return {
-            name: {"n": len(part), "score": self._changes(part, score)["score"]}
+            name: {"n": len(part), "score": self._changes(part, {"score": _score})["score"]}
             for name, part in parts.items()
             if part
         }
@@ -122,6 +118,19 @@ class Comparison:
             }
             for name, (b, a, low, high) in zip(quantities, columns, strict=True)
         }
+
+
+def _score(episode: Episode) -> float:
+    return episode.score
+
+
+def _reward(episode: Episode) -> float:
+    return episode.reward
+
+
+def _one_of(members: Collection[str]) -> Quantity:
+    """1 for an episode whose outcome is among ``members``, else 0."""
+    return lambda episode: float(episode.outcome in members)
 
 
 def pair_up(before: Sequence[Episode], after: Sequence[Episode]) -> list[Pair]:

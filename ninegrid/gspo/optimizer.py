@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,15 +14,15 @@ from ninegrid.gspo.settings import TrainSettings
 
 def make_optimizer(parameters: Iterable[Parameter], settings: TrainSettings) -> torch.optim.Optimizer:
     """AdamW, fused, or with 8-bit state from bitsandbytes."""
-    shared = {
+    shared: dict[str, Any] = {
         "lr": settings.learning_rate,
         "betas": (settings.beta1, settings.beta2),
         "weight_decay": settings.weight_decay,
     }
     if settings.optimizer == "adamw_8bit":
-        from bitsandbytes.optim import AdamW8bit
+        import bitsandbytes
 
-        return AdamW8bit(parameters, **shared)
+        return bitsandbytes.optim.AdamW8bit(parameters, **shared)  # type: ignore[attr-defined, no-untyped-call]
     return torch.optim.AdamW(parameters, fused=True, **shared)
 
 

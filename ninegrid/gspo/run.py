@@ -128,4 +128,4 @@ def _summary(trained: Trained, settings: RunSettings) -> dict[str, Any]:
 
 def _means(rows: Sequence[Row]) -> dict[str, float]:
     names = ("rollout/rewards_mean", "rollout/score_mean", "rollout/response_len_mean")
-    return {name: float(np.mean([row[name] for row in rows])) for name in names if rows}  # type: ignore[arg-type]
+    return {name: float(np.mean([row[name] for row in rows])) for name in names if rows}

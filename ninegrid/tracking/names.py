@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
 
 NAME_LIMIT = 250
 PARAM_LIMIT = 6000
@@ -28,18 +26,6 @@ def safe_name(name: str) -> str:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{clean[: NAME_LIMIT - len(digest) - 1]}-{digest}"
-
-
-def flatten(params: Mapping[str, Any], stem: str = "") -> dict[str, Any]:
-    """Nested mappings as one level of dotted names; an empty mapping is kept as a value."""
-    flat: dict[str, Any] = {}
-    for key, value in params.items():
-        path = f"{stem}.{key}" if stem else str(key)
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, path))
-        else:
-            flat[path] = value
-    return flat
 
 
 def as_text(value: object) -> str:

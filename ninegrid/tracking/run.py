@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import yaml
 
+from ninegrid.config import flatten
 from ninegrid.project import project_root, store_root
 from ninegrid.tracking.mirror import Mirror
-from ninegrid.tracking.names import PARAM_LIMIT, TAG_LIMIT, as_text, cut, flatten, safe_name
+from ninegrid.tracking.names import PARAM_LIMIT, TAG_LIMIT, as_text, cut, safe_name
 from ninegrid.tracking.provenance import git_tags, process_tags
 from ninegrid.tracking.settings import TrackingSettings, store_uri
 from ninegrid.tracking.signals import Terminated, unwinding

@@ -1,0 +1,313 @@
+"""The pipeline under DVC with a tiny model: what reruns when, and what is left behind.
+
+Random weights learn nothing; what is shown here is the wiring that a real run stands on.
+"""
+
+import ast
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ninegrid.params import compose
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+STAGES = ["fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest"]
+SMOKE = ("experiment=smoke", "tracking=off")
+
+
+def ran(output: str) -> list[str]:
+    """Stages that DVC ran, told from what it printed."""
+    return re.findall(r"^Running stage '(\w+)'", output, re.MULTILINE)
+
+
+def repro(project, *arguments):
+    return ran(project.dvc("repro", *arguments).stdout)
+
+
+def test_what_reruns_when(project):
+    project.params(*SMOKE)
+    assert repro(project) == STAGES
+    assert repro(project) == []
+
+    (project.root / "README.md").write_text("other words\n")
+    with (project.root / "ninegrid" / "progress.py").open("a") as file:
+        file.write("\n# a change in a module that no output depends on\n")
+    assert repro(project) == []
+
+    before = (project.root / "data/baseline/episodes.jsonl").read_bytes()
+    project.params(*SMOKE, "reward.win=2")
+    assert repro(project) == ["train_gspo", "retest"]
+    assert (project.root / "data/baseline/episodes.jsonl").read_bytes() == before
+
+    project.params(*SMOKE, "reward.win=2", "boards.seed=7")
+    assert repro(project) == ["generate_boards", "baseline_eval", "train_gspo", "retest"]
+    project.params(*SMOKE, "reward.win=2", "boards.seed=7", "boards.count=70")
+    assert repro(project) == ["generate_boards", "baseline_eval", "train_gspo", "retest"]
+
+    # Back to settings that have been run before: DVC's run cache has the outputs.
+    project.params(*SMOKE)
+    output = project.dvc("repro").stdout
+    assert ran(output) == []
+    assert "is cached" in output
+
+
+def test_forced_reruns_give_the_same_lock_and_leave_nothing_behind(project):
+    project.params(*SMOKE)
+    repro(project)
+    first = (project.root / "dvc.lock").read_bytes()
+    project.git("add", "-A")
+    project.git("commit", "-qm", "after the first run")
+    assert repro(project, "-f") == STAGES
+    assert (project.root / "dvc.lock").read_bytes() == first
+    assert project.git("status", "--porcelain").stdout == ""
+    ignored = project.git("status", "--porcelain", "--ignored").stdout
+    stray = [line for line in ignored.splitlines() if "__pycache__" not in line]
+    assert sorted(stray) == ["!! .ninegrid/", "!! data/"] or sorted(stray) == ["!! .ninegrid/", "!! data/*/"]
+
+
+def test_episodes_can_be_judged_again(project, tictactoe):
+    from ninegrid.chat.judging import judge_reply
+
+    project.params(*SMOKE)
+    repro(project)
+    keys = {"example", "reply", "n_tokens", "outcome", "score", "reward"}
+    for stage in ("baseline", "retest"):
+        lines = (project.root / f"data/{stage}/episodes.jsonl").read_text().splitlines()
+        heldout = (project.root / "data/boards/heldout.jsonl").read_text().splitlines()
+        assert len(lines) == 2 * len(heldout)
+        for line in map(json.loads, lines):
+            assert keys <= set(line)
+            example = tictactoe.parse(line["example"])
+            assert judge_reply(tictactoe, example, line["reply"]).outcome == line["outcome"]
+            assert tictactoe.score[line["outcome"]] == line["score"]
+
+
+def test_an_experiment_composes_and_reruns_two_stages(project):
+    project.params(*SMOKE)
+    conf = project.root / "conf" / "config.yaml"
+    conf.write_text(
+        conf.read_text().replace("experiment: null", "experiment: smoke").replace("mlflow", "off")
+    )
+    project.params()
+    repro(project)
+    project.git("add", "-A")
+    project.git("commit", "-qm", "baseline of the experiment")
+    output = project.dvc("exp", "run", "-S", "reward.win=2", "-n", "double-win").stdout
+    assert ran(output) == ["train_gspo", "retest"]
+    shown = project.dvc("exp", "show", "--json").stdout
+    assert "double-win" in shown
+
+
+def test_another_task_goes_through_all_stages_by_configuration_alone(project):
+    shutil.copy(ROOT / "tests" / "larger.py", project.root / "larger.py")
+    (project.root / "conf/task/larger.yaml").write_text("_target_: larger.Larger\nlimit: 12\n")
+    table = dict.fromkeys(["no_tool_call", "wrong_tool", "multiple_calls", "invalid_arguments"], -1.0)
+    table |= {"smaller": 0.0, "larger": 1.0, "length_penalty": 0.0}
+    (project.root / "conf/reward/larger.yaml").write_text(yaml.safe_dump(table))
+    project.params(*SMOKE, "task=larger", "reward=larger")
+    assert repro(project) == STAGES
+    comparison = json.loads((project.root / "data/retest/comparison.json").read_text())
+    assert set(comparison["sampled"]["milestones"]) == {"called", "right"}
+    assert comparison["players"] == {"coin": 1.5}
+    episode = json.loads((project.root / "data/retest/episodes.jsonl").read_text().splitlines()[0])
+    assert set(episode["example"]) == {"id", "first", "second"}
+    assert "Say which number is larger." in (project.root / "data/baseline/prompt.txt").read_text()
+    assert "choose_square" not in (project.root / "data/retest/report.html").read_text()
+
+
+def test_only_its_own_package_knows_about_boards():
+    words = re.compile(r"tictactoe|tic.tac.toe|choose_square|occupied|minimax", re.IGNORECASE)
+    for path in sorted((ROOT / "ninegrid").rglob("*.py")):
+        if "tictactoe" in path.parts:
+            continue
+        strings_and_names = ast.dump(_without_docstrings(ast.parse(path.read_text())))
+        assert not words.search(strings_and_names), path
+
+
+def _without_docstrings(tree):
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [
+                n for n in body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
+            ]
+    return tree
+
+
+def test_a_killed_training_resumes_to_the_same_policy(project):
+    settings = (*SMOKE, "train.steps=8", "train.n_samples=8", "reward.length_penalty=0.01")
+    project.params(*settings)
+    repro(project, "retest")
+    policy = project.root / "data/policy/model.safetensors"
+    whole = hashlib.sha256(policy.read_bytes()).hexdigest()
+    steps = (project.root / "data/train/steps.csv").read_bytes()
+
+    project.dvc("repro", "-f", "-s", "generate_boards")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dvc", "repro", "-f", "-s", "train_gspo"],
+        cwd=project.root,
+        env=project.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    _wait_for(lambda: list((project.root / ".ninegrid/checkpoints").glob("*/checkpoint.pt")), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not policy.exists()
+
+    output = project.dvc("repro", "train_gspo")
+    assert "resuming after step" in output.stderr
+    assert hashlib.sha256(policy.read_bytes()).hexdigest() == whole
+    assert (project.root / "data/train/steps.csv").read_bytes() == steps
+    assert list((project.root / ".ninegrid/checkpoints").glob("*/*")) == []
+
+
+def _wait_for(condition, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, "the training ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("stage", "override", "message"),
+    [
+        ("train_gspo", "train.stepz=5", "unknown setting train.stepz; did you mean train.steps?"),
+        ("train_gspo", "train.n_samples=1", "train.n_samples = 1, allowed: >= 2"),
+        ("generate_boards", "boards.heldout_share=1.5", "boards.heldout_share = 1.5"),
+        ("generate_boards", "boards.count=5000", "only 2201"),
+        ("train_gspo", "reward.win=abc", "reward.win = 'abc', expected a number"),
+        ("baseline_eval", "paths.model=data/nowhere", "nowhere"),
+        ("baseline_eval", "paths.boards=data/nowhere", "nowhere"),
+        ("baseline_eval", "paths.baseline=README.md", "README.md"),
+        ("retest", "eval.seed=99", "seed: baseline 7, retest 99"),
+        ("retest", "decoding.temperature=0.5", "temperature"),
+    ],
+)
+def test_bad_settings_get_one_message_and_lose_nothing(ready, stage, override, message):
+    before = _snapshot(ready.root / "data")
+    result = ready.python("-m", f"stages.{stage}", override, check=False)
+    assert result.returncode not in (0, 1)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert _snapshot(ready.root / "data") == before
+
+
+def _snapshot(folder):
+    return {str(p): p.stat().st_mtime_ns for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """A project copy in which the smoke loop has run."""
+    from tests.conftest import make_project
+
+    project = make_project(tmp_path_factory.mktemp("ready"))
+    project.params(*SMOKE)
+    project.dvc("repro")
+    return project
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_entrypoints_are_hydra_apps_from_any_directory(ready, stage, tmp_path):
+    for flag in (["--help"], ["--cfg", "job"]):
+        result = subprocess.run(
+            [sys.executable, "-m", f"stages.{stage}", "boards.seed=5", *flag],
+            cwd=tmp_path,
+            env=ready.environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "heldout_share" in result.stdout
+        assert "seed: 5" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_multirun_leaves_no_stray_folder(ready, tmp_path):
+    arguments = ["-m", "stages.generate_boards", "-m", "boards.seed=1,2", f"paths.boards={tmp_path}/boards"]
+    subprocess.run(
+        [sys.executable, *arguments], cwd=ready.root, env=ready.environment(), check=True, capture_output=True
+    )
+    manifest = json.loads((tmp_path / "boards/manifest.json").read_text())
+    assert manifest["settings"]["seed"] == 2
+    assert not (ready.root / "multirun").exists()
+    assert not (ready.root / "outputs").exists()
+
+
+# What no output depends on; dvc.yaml says so at its head.
+GLUE = {"app", "params", "settings", "paths", "project", "progress", "errors", "outputs", "__init__"}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_each_stage_lists_the_code_and_the_params_that_it_reads(stage):
+    listed = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"][stage]
+    deps = [d for d in listed["deps"] if not d.startswith("${")]
+    reached = _reached(f"stages.{stage}")
+    files = {p for p in reached if not _is_glue(p)}
+    for path in files:
+        assert any(path == d or path.startswith(f"{d}/") for d in deps), f"{path} is read but not listed"
+    for dep in deps:
+        used = any(path == dep or path.startswith(f"{dep}/") for path in reached)
+        assert used, f"{dep} is listed but not read"
+    settings = _settings_sections(ROOT / "stages" / f"{stage}.py")
+    assert set(listed["params"]) == settings - {"paths", "tracking"}
+    assert set(listed["params"]) <= set(compose([]))
+
+
+def _is_glue(path: str) -> bool:
+    parts = Path(path).parts
+    return (len(parts) == 2 and Path(path).stem in GLUE) or parts[1] == "tracking"
+
+
+def _settings_sections(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    (cls,) = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Settings"]
+    return {n.target.id for n in cls.body if isinstance(n, ast.AnnAssign)}
+
+
+def _reached(module: str, seen: set[str] | None = None) -> set[str]:
+    """Files of this project that importing ``module`` can lead to, lazy imports included.
+
+    Paths through glue are not followed: what it imports serves the command line, not the outputs.
+    """
+    seen = set() if seen is None else seen
+    path = _file_of(module)
+    if path is None or path in seen:
+        return seen
+    seen.add(path)
+    if _is_glue(path) and not path.startswith("stages/"):
+        return seen
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                _reached(name.name, seen)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            _reached(node.module, seen)
+            for name in node.names:
+                _reached(f"{node.module}.{name.name}", seen)
+    return seen
+
+
+def _file_of(module: str) -> str | None:
+    if module.split(".")[0] not in ("ninegrid", "stages"):
+        return None
+    base = Path(*module.split("."))
+    for candidate in (base.with_suffix(".py"), base / "__init__.py"):
+        if (ROOT / candidate).exists():
+            return str(candidate)
+    return None
