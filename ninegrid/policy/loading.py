@@ -1,0 +1,221 @@
+"""From a folder of model files to a policy in memory, and back.
+
+Reads local files only, silently, and refuses files that are not whole.  Where the files come from
+is ``sources``; prompts, sampling and training know nothing of files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import logging
+import os
+import random
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers.utils import logging as transformers_logging
+
+from ninegrid.errors import DataError, SettingsError
+from ninegrid.policy.atomic import new_folder
+from ninegrid.policy.files import find_difference, find_problem, gguf_file
+from ninegrid.policy.settings import ModelSettings
+
+_HINT = "make it again: dvc repro (the base model alone: python -m stages.fetch_model)"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model that can be asked and trained, with its tokenizer.
+
+    The padding token may be the end token (it is in SmolLM2), so a mask must come from lengths,
+    never from a comparison with ``tokenizer.pad_token_id``.
+
+    Attributes:
+        model: a causal language model, in evaluation mode when loaded.
+        tokenizer: its tokenizer.
+        device: where the weights are.
+        dtype: the weights' number format.
+        name: as in the settings.
+    """
+
+    model: Any
+    tokenizer: Any
+    device: torch.device
+    dtype: torch.dtype
+    name: str
+
+
+def load_policy(folder: Path, settings: ModelSettings) -> Policy:
+    """Load the model and tokenizer in ``folder``, as ``fetch`` or `save_policy` wrote them.
+
+    Raises:
+        DataError: the folder is missing, or a file in it is missing or damaged.
+        SettingsError: the device asked for is not there.
+    """
+    _require_whole(folder)
+    device = _device(settings.device)
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    with _silence(), _readable(folder):
+        tokenizer = load_tokenizer(folder)
+        model = _load_model(folder, dtype)
+    return Policy(model.to(device).eval(), tokenizer, device, dtype, settings.name)
+
+
+def save_policy(policy: Policy, folder: Path, tokenizer: Any = None) -> None:
+    """Write the policy as a folder that `load_policy` and model servers read.
+
+    The folder appears only when complete; equal weights and tokenizers give equal bytes.
+
+    Args:
+        policy: what to save.
+        folder: replaced as a whole.
+        tokenizer: saved instead of the policy's own (one that carries another chat template).
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    with new_folder(folder) as draft:
+        write_model(policy.model, policy.tokenizer if tokenizer is None else tokenizer, draft.path)
+
+
+def weights_sha256(model: Any) -> str:
+    """Hash over names, shapes, number formats and values of all parameters, by sorted name."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
+        raw = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        digest.update(raw.numpy().data)
+    return digest.hexdigest()
+
+
+def set_determinism(threads: int | None, seed: int) -> None:
+    """Make what this process computes repeatable.
+
+    Args:
+        threads: of the CPU's matrix products (their sums depend on it); None leaves torch's choice.
+        seed: of Python's, numpy's and torch's global generators.
+    """
+    # Read by cuBLAS when the first CUDA matrix product runs.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer in ``folder``: from its own files, else out of the GGUF file."""
+    own = (folder / "tokenizer_config.json").exists() or (folder / "tokenizer.json").exists()
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, **({} if own else _gguf(folder)))
+
+
+def write_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write model and tokenizer into an existing folder.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    try:
+        with _silence():
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    except SafetensorError as error:  # how its writer reports, for one, a full disk
+        raise OSError(errno.EIO, str(error), str(folder)) from error
+
+
+def unpack_gguf(folder: Path) -> None:
+    """Replace the GGUF file in ``folder`` by what it holds: float32 weights and the tokenizer.
+
+    Raises:
+        DataError: the file is not a whole GGUF model.
+    """
+    path = gguf_file(folder)
+    if path is None:
+        raise DataError(f"{folder} holds no .gguf file")
+    with _silence(), _readable(folder):
+        model, tokenizer = _load_model(folder, torch.float32), load_tokenizer(folder)
+    write_model(model, tokenizer, folder)
+    path.unlink()
+
+
+def _load_model(folder: Path, dtype: torch.dtype) -> Any:
+    auto: Any = AutoModelForCausalLM
+    # Plain weights, which can be trained and saved; by itself transformers may keep them packed.
+    unpacked = {"quantization_config": GgufConfig(dequantize=True)} if gguf_file(folder) else {}
+    model, info = auto.from_pretrained(
+        folder,
+        dtype=dtype,
+        local_files_only=True,
+        ignore_mismatched_sizes=True,  # reported below, by name
+        output_loading_info=True,
+        **_gguf(folder),
+        **unpacked,
+    )
+    # transformers would draw these at random.
+    lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
+    if lacking:
+        what = f"{len(lacking)} tensors are missing or of another shape, first {lacking[0]}"
+        raise DataError(f"{folder}: {what}", hint=_HINT)
+    return model
+
+
+def _gguf(folder: Path) -> dict[str, str]:
+    """The argument that makes transformers read a GGUF file, where the weights are in one."""
+    path = gguf_file(folder)
+    return {} if path is None else {"gguf_file": path.name}
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    there = {
+        "cpu": True,
+        "cuda": (device.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not there[device.type]:
+        raise SettingsError(
+            f"model.device = {name!r}, but this machine has no such device", hint="set model.device=auto"
+        )
+    return device
+
+
+def _require_whole(folder: Path) -> None:
+    problem = find_problem(folder) or find_difference(folder)
+    if problem is not None:
+        raise DataError(problem, hint=_HINT)
+
+
+@contextlib.contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Turn what the libraries raise for unusable files into one kind of error."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, IndexError, struct.error, SafetensorError) as error:
+        raise DataError(f"{folder} cannot be loaded as a model: {error}", hint=_HINT) from error
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keep progress bars and advice off the terminal; errors still come as exceptions."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity(logging.ERROR)
+    try:
+        # The bar of the GGUF conversion has no switch: it writes to whatever stderr is.
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
