@@ -54,7 +54,7 @@ repro: setup ## run the stages of the loop that are not up to date
 	@$(IN_VENV) python -m ninegrid.params --check
 	@echo "[repro] running the stages whose settings, code or data have changed (dvc repro)"
 	@$(IN_VENV) python -m dvc repro
-	@# SUMMARY: put the command that prints the loop's result here.
+	@$(IN_VENV) python -m ninegrid.summary
 
 test: setup ## run the tests
 	@echo "[test] python -m pytest"

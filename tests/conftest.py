@@ -80,6 +80,14 @@ def tictactoe() -> Any:
     return load_task(bind(TaskSettings, compose([])["task"], "task"))
 
 
+@pytest.fixture(scope="session")
+def talker_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of ten thousand weights that talks in whole tool calls (see ``tests/talker.py``)."""
+    from tests.talker import write_talker
+
+    return write_talker(tmp_path_factory.mktemp("talker") / "model")
+
+
 class Project:
     """A copy of the project in a folder of its own, as a git and DVC repository."""
 
@@ -116,8 +124,11 @@ class Project:
         return self.run("git", *identity, *arguments)
 
 
-def make_project(folder: Path) -> Project:
-    """Copy the project into ``folder`` and make it a git and DVC repository of its own."""
+def make_project(folder: Path, talker: Path) -> Project:
+    """Copy the project into ``folder`` and make it a git and DVC repository of its own.
+
+    It has one model group more, ``talker``.
+    """
     root = folder / "project"
     root.mkdir()
     for name in PROJECT_FILES:
@@ -126,6 +137,8 @@ def make_project(folder: Path) -> Project:
             shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif source.exists():
             shutil.copy(source, root / name)
+    group = f"name: talker\nsource:\n  kind: local\n  path: {talker}\ndtype: float32\ndevice: cpu\n"
+    (root / "conf" / "model" / "talker.yaml").write_text(group)
     (root / "data").mkdir()
     (root / ".ninegrid").mkdir()
     downloads = ROOT / ".ninegrid" / "downloads"
@@ -142,6 +155,6 @@ def make_project(folder: Path) -> Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path, talker_dir: Path) -> Project:
     """A throw-away copy of the project with the model's download at hand."""
-    return make_project(tmp_path)
+    return make_project(tmp_path, talker_dir)

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
 from ninegrid.errors import SettingsError
 from ninegrid.tree.choice import choose_engine, obstacle
-from ninegrid.tree.draw import draw_tokens, uniforms
+from ninegrid.tree.draw import GREEDY, draw_tokens, uniforms
 from ninegrid.tree.engine import HEAD_CHUNK, Request
 from ninegrid.tree.padded_engine import PaddedEngine
 from ninegrid.tree.settings import EngineSettings
@@ -138,6 +138,14 @@ def test_greedy_does_not_depend_on_the_batch(model):
     assert [c.tokens for c in reversed_batch] == [c.tokens for c in together]
 
 
+def test_greedy_and_sampled_in_one_batch_are_what_they_are_apart(model):
+    drawn, greedy = requests(n_samples=2), requests(n_samples=1, greedy=True)
+    for engine in (TreeEngine(model), PaddedEngine(model)):
+        mixed = sample(engine, [*drawn, *greedy])
+        apart = [*sample(engine, drawn), *sample(engine, greedy)]
+        assert [c.tokens for c in mixed] == [c.tokens for c in apart]
+
+
 def test_samples_do_not_depend_on_the_batch(model):
     wanted = requests()
     together = sample(TreeEngine(model), wanted)
@@ -186,6 +194,11 @@ def test_inverse_transform_by_hand():
     assert drawn.logprobs_S == pytest.approx(np.log([0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4]))
     # -sum p ln p = 0.1*2.302585 + 0.2*1.609438 + 0.3*1.203973 + 0.4*0.916291 = 1.279854
     assert drawn.entropies_S[0] == pytest.approx(1.279854, abs=1e-5)
+
+
+def test_greedy_and_drawn_samples_may_stand_on_one_row():
+    logits = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log()
+    assert draw_tokens(logits, [0, 0, 0], np.array([0.05, GREEDY, 0.15]), 1.0).tokens_S == [0, 3, 1]
 
 
 def test_a_token_of_probability_zero_is_never_drawn():

@@ -19,12 +19,13 @@ import pytest
 import yaml
 
 from ninegrid.params import compose
-from tests.conftest import ROOT
+from tests.conftest import ROOT, make_project
 
 pytestmark = pytest.mark.slow
 
 STAGES = ["fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest"]
-SMOKE = ("experiment=smoke", "tracking=off")
+RANDOM = ("experiment=smoke", "tracking=off")
+SMOKE = (*RANDOM, "model=talker", "train.learning_rate=0.01")
 
 
 def ran(output: str) -> list[str]:
@@ -64,7 +65,7 @@ def test_what_reruns_when(project):
 
 
 def test_forced_reruns_give_the_same_lock_and_leave_nothing_behind(project):
-    project.params(*SMOKE)
+    project.params(*RANDOM)
     repro(project)
     first = (project.root / "dvc.lock").read_bytes()
     project.git("add", "-A")
@@ -95,11 +96,12 @@ def test_episodes_can_be_judged_again(project, tictactoe):
 
 
 def test_an_experiment_composes_and_reruns_two_stages(project):
-    project.params(*SMOKE)
     conf = project.root / "conf" / "config.yaml"
     conf.write_text(
         conf.read_text().replace("experiment: null", "experiment: smoke").replace("mlflow", "off")
     )
+    smoke = project.root / "conf" / "experiment" / "smoke.yaml"
+    smoke.write_text(smoke.read_text().replace("tiny_random", "talker"))
     project.params()
     repro(project)
     project.git("add", "-A")
@@ -147,14 +149,13 @@ def _without_docstrings(tree):
 
 
 def test_a_killed_training_resumes_to_the_same_policy(project):
-    settings = (*SMOKE, "train.steps=8", "train.n_samples=8", "reward.length_penalty=0.01")
+    settings = (*SMOKE, "train.steps=60", "train.n_samples=8")
     project.params(*settings)
     repro(project, "retest")
     policy = project.root / "data/policy/model.safetensors"
     whole = hashlib.sha256(policy.read_bytes()).hexdigest()
     steps = (project.root / "data/train/steps.csv").read_bytes()
 
-    project.dvc("repro", "-f", "-s", "generate_boards")
     process = subprocess.Popen(
         [sys.executable, "-m", "dvc", "repro", "-f", "-s", "train_gspo"],
         cwd=project.root,
@@ -212,11 +213,9 @@ def _snapshot(folder):
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory):
+def ready(tmp_path_factory, talker_dir):
     """A project copy in which the smoke loop has run."""
-    from tests.conftest import make_project
-
-    project = make_project(tmp_path_factory.mktemp("ready"))
+    project = make_project(tmp_path_factory.mktemp("ready"), talker_dir)
     project.params(*SMOKE)
     project.dvc("repro")
     return project

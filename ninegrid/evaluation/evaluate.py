@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ninegrid.evaluation.episodes import GREEDY, SAMPLED, Episode, make_episode
 from ninegrid.evaluation.settings import EvalSettings
@@ -27,25 +27,17 @@ def evaluate(
     Returns:
         First the sampled episodes, then the greedy ones, each in the order of ``examples``.
     """
-    progress = Progress(f"{label}: board", 2 * len(examples), every=5.0)
-    episodes = []
-    for decoding, rollout_groups in _plans(sampler, examples, settings):
-        good = seen = 0
-        for groups in rollout_groups:
-            batch = [make_episode(r, decoding, sampler.task.score, table) for r in _flat(groups)]
-            episodes += batch
-            milestone, members = next(iter(sampler.task.milestones.items()))
-            good, seen = good + sum(e.outcome in members for e in batch), seen + len(batch)
-            progress.advance(f"{decoding}  {milestone} {good / seen:.0%}", units=len(groups))
-    return episodes
+    progress = Progress(f"{label}: board", len(examples), every=5.0)
+    milestone, members = next(iter(sampler.task.milestones.items()))
+    episodes: list[Episode] = []
+    good = 0
+    for groups in sampler.groups(examples, settings.n_samples, ("eval", settings.seed), greedy=True):
+        batch = [_episode(rollout, sampler, table) for group in groups for rollout in group]
+        episodes += batch
+        good += sum(e.outcome in members for e in batch)
+        progress.advance(f"{milestone} {good / len(episodes):.0%}", units=len(groups))
+    return sorted(episodes, key=lambda e: e.decoding == GREEDY)
 
 
-def _plans(
-    sampler: Sampler, examples: Sequence[Example], settings: EvalSettings
-) -> Iterator[tuple[str, Iterator[list[list[Rollout]]]]]:
-    yield SAMPLED, sampler.groups(examples, settings.n_samples, ("eval", settings.seed))
-    yield GREEDY, sampler.groups(examples, 1, None)
-
-
-def _flat(groups: list[list[Rollout]]) -> list[Rollout]:
-    return [rollout for group in groups for rollout in group]
+def _episode(rollout: Rollout, sampler: Sampler, table: RewardTable) -> Episode:
+    return make_episode(rollout, GREEDY if rollout.greedy else SAMPLED, sampler.task.score, table)

@@ -13,8 +13,10 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -66,7 +68,7 @@ class Checkpoints:
             return None
         try:
             raw = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, ValueError) as error:
+        except (OSError, RuntimeError, EOFError, ValueError, UnpicklingError) as error:
             raise TrainingError(
                 f"checkpoint {path} cannot be read: {error}",
                 hint=f"start this training over with: rm -r {self.folder}",
@@ -89,7 +91,8 @@ class Checkpoints:
                 os.fsync(file.fileno())
             partial.replace(self.folder / FILE)
         except (OSError, RuntimeError) as error:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
             raise TrainingError(
                 f"cannot write checkpoint {self.folder / FILE}: {error}",
                 hint="make room or permission there, or go without: train.checkpoint_every=0",

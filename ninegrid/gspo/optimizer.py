@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -34,11 +35,14 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
 
 def step_with_change(optimizer: torch.optim.Optimizer, parameters: list[Parameter]) -> float:
     """Take an optimiser step and return the relative weight change, |new - old| / |old|."""
-    before = [p.detach().clone() for p in parameters]
+    weights = [p.detach() for p in parameters]
+    before = [w.clone() for w in weights]
     optimizer.step()
-    changed = _norm(p.detach() - old for p, old in zip(parameters, before, strict=True))
-    return changed / max(_norm(before), torch.finfo(torch.float32).tiny)
+    length = _norm(before)
+    torch._foreach_sub_(before, weights)
+    return _norm(before) / max(length, torch.finfo(torch.float32).tiny)
 
 
-def _norm(tensors: Iterable[Tensor]) -> float:
-    return float(sum(float(t.double().pow(2).sum()) for t in tensors) ** 0.5)
+def _norm(tensors: list[Tensor]) -> float:
+    """The norm of all tensors together, without a copy of any."""
+    return math.sqrt(sum(float(norm) ** 2 for norm in torch._foreach_norm(tensors)))

@@ -25,6 +25,7 @@ class Rollout:
         prompt: token ids of the prompt.
         completion: token ids as sampled (never re-encoded), their log-probs and entropies.
         text: the reply without its stop token.
+        greedy: each token was the most probable one, instead of drawn.
         decision_entropy: entropy in nats of the distribution from which the token that carries
             the decision was drawn; None without a readable call.
     """
@@ -36,6 +37,7 @@ class Rollout:
     text: str
     judgement: Judgement
     decision_entropy: float | None
+    greedy: bool = False
 
     @property
     def truncated(self) -> bool:
@@ -61,45 +63,57 @@ class Sampler:
         self.decoding, self.prompts_per_batch = decoding, prompts_per_batch
 
     def groups(
-        self, examples: Sequence[Example], n_samples: int, key: tuple[str | int, ...] | None
+        self,
+        examples: Sequence[Example],
+        n_samples: int,
+        key: tuple[str | int, ...],
+        *,
+        greedy: bool = False,
     ) -> Iterator[list[list[Rollout]]]:
-        """Yield, batch by batch, the ``n_samples`` rollouts of each example.
+        """Yield, batch by batch, the rollouts of each example.
 
         Args:
             examples: what is asked.
-            n_samples: replies for each.
+            n_samples: sampled replies for each.
             key: seeds the draws together with the example's id and the sample's number, so that a
-                sample's draws depend on nothing else; None for greedy decoding.
+                sample's draws depend on nothing else.
+            greedy: add a greedy reply to each example, after its samples.  In one batch the two
+                share whatever tokens they have in common.
         """
         for start in range(0, len(examples), self.prompts_per_batch):
-            yield self._batch(examples[start : start + self.prompts_per_batch], n_samples, key)
+            yield self._batch(examples[start : start + self.prompts_per_batch], n_samples, key, greedy)
 
     def _batch(
-        self, examples: Sequence[Example], n_samples: int, key: tuple[str | int, ...] | None
+        self, examples: Sequence[Example], n_samples: int, key: tuple[str | int, ...], greedy: bool
     ) -> list[list[Rollout]]:
         limit = self.decoding.max_new_tokens
         prompts = [tuple(self.chat.encode(example)) for example in examples]
-        requests = [
-            Request(prompt, None if key is None else uniforms(limit, *key, example.id, sample))
-            for example, prompt in zip(examples, prompts, strict=True)
-            for sample in range(n_samples)
-        ]
+        requests = []
+        for example, prompt in zip(examples, prompts, strict=True):
+            draws = [uniforms(limit, *key, example.id, sample) for sample in range(n_samples)]
+            requests += [Request(prompt, u) for u in [*draws, *([None] if greedy else [])]]
         completions = self.engine.sample(
             requests,
             stop=self.chat.stop_ids,
             max_new_tokens=limit,
             temperature=self.decoding.temperature,
         )
+        width = n_samples + greedy
         return [
-            [self._judged(example, s, prompt, completions[i * n_samples + s]) for s in range(n_samples)]
+            [
+                self._judged(example, slot, prompt, completions[i * width + slot], n_samples)
+                for slot in range(width)
+            ]
             for i, (example, prompt) in enumerate(zip(examples, prompts, strict=True))
         ]
 
     def _judged(
-        self, example: Example, sample: int, prompt: tuple[int, ...], completion: Completion
+        self, example: Example, slot: int, prompt: tuple[int, ...], completion: Completion, n_samples: int
     ) -> Rollout:
         text = self.chat.decode(completion.tokens)
         judgement = judge_reply(self.task, example, text)
         index = self.chat.decision_index(completion.tokens, judgement)
         entropy = None if index is None else float(completion.entropies[index])
-        return Rollout(example, sample, prompt, completion, text, judgement, entropy)
+        greedy = slot == n_samples
+        sample = 0 if greedy else slot
+        return Rollout(example, sample, prompt, completion, text, judgement, entropy, greedy)

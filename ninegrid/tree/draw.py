@@ -16,6 +16,9 @@ from torch import Tensor
 
 Floats = NDArray[np.float64]
 
+GREEDY = float("nan")
+"""In place of a uniform: the sample takes the most probable token."""
+
 
 def uniforms(n: int, *key: str | int) -> Floats:
     """``n`` uniforms in [0, 1) that depend on ``key`` alone, [n] float64."""
@@ -32,13 +35,13 @@ class Drawn:
     entropies_S: NDArray[np.float32]
 
 
-def draw_tokens(logits_RV: Tensor, row_S: list[int], uniform_S: Floats | None, temperature: float) -> Drawn:
+def draw_tokens(logits_RV: Tensor, row_S: list[int], uniform_S: Floats, temperature: float) -> Drawn:
     """Draw each sample's next token from the distribution of its row.
 
     Args:
         logits_RV: next-token logits of each row.
         row_S: the row each sample stands on.
-        uniform_S: a uniform per sample, or None to take the most probable token.
+        uniform_S: a uniform per sample; `GREEDY` takes the most probable token instead.
         temperature: divides the logits.  Log-probs and entropies (in nats) are at this
             temperature in both cases.
     """
@@ -47,7 +50,11 @@ def draw_tokens(logits_RV: Tensor, row_S: list[int], uniform_S: Floats | None, t
     # 0 · -inf is NaN; a token of probability 0 adds nothing to the entropy.
     entropy_R = -torch.where(prob_RV > 0, prob_RV * logp_RV, 0.0).sum(-1)
     row = torch.as_tensor(row_S, device=logits_RV.device)
-    token_S = logp_RV.argmax(-1)[row] if uniform_S is None else _inverse_transform(prob_RV, row, uniform_S)
+    greedy_S = np.isnan(uniform_S)
+    token_S = logp_RV.argmax(-1)[row]
+    if not greedy_S.all():
+        drawn_S = _inverse_transform(prob_RV, row, np.where(greedy_S, 0.0, uniform_S))
+        token_S = torch.where(torch.as_tensor(greedy_S, device=row.device), token_S, drawn_S)
     return Drawn(
         tokens_S=token_S.tolist(),
         logprobs_S=logp_RV[row, token_S].cpu().numpy(),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ninegrid.tree.draw import Drawn, Floats
+from ninegrid.tree.draw import GREEDY, Drawn, Floats
 
 Tokens = Sequence[int]
 
@@ -110,17 +110,10 @@ class Draft:
         )
 
 
-def uniforms_at(requests: Sequence[Request], live: Sequence[int], position: int) -> Floats | None:
-    """The uniforms of the live requests at ``position``, [len(live)]; None when all are greedy."""
-    if requests[live[0]].uniforms is None:
-        return None
-    return np.asarray([_uniforms(requests[i])[position] for i in live], dtype=np.float64)
-
-
-def _uniforms(request: Request) -> Floats:
-    if request.uniforms is None:
-        raise ValueError("greedy and sampled requests in one batch")
-    return request.uniforms
+def uniforms_at(requests: Sequence[Request], live: Sequence[int], position: int) -> Floats:
+    """The uniforms of the live requests at ``position``, [len(live)]; NaN for the greedy ones."""
+    uniforms = (requests[i].uniforms for i in live)
+    return np.asarray([GREEDY if u is None else u[position] for u in uniforms], dtype=np.float64)
 
 
 def target_logprobs(

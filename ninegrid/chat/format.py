@@ -1,0 +1,200 @@
+"""How an example becomes a prompt, and sampled token ids become a reply.
+
+Training, evaluation, serving and play all speak through `ChatFormat`; a saved policy carries the same
+template in its tokenizer.  Neither the model nor what a reply is worth is known here.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ninegrid.chat.parser import argument_span
+from ninegrid.chat.template import RESPONSE_TEMPLATE, TemplateChoice, call_turn, choose_template
+from ninegrid.config import require
+from ninegrid.errors import NinegridError, SettingsError
+from ninegrid.tasks.protocol import CallOutcome, Example, Json, Judgement, Task, WorkedExample
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+RESERVED = frozenset(
+    {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template"}
+)
+"""Template variables that the library itself gives."""
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    """Section ``chat``.
+
+    Attributes:
+        worked_examples: how many of the task's worked examples are shown as earlier turns.
+        template: ``model`` and ``hermes`` force one; ``auto`` takes the model's own if it speaks tools.
+        template_kwargs: variables for the template, such as ``{"enable_thinking": False}``.
+    """
+
+    worked_examples: int = 2
+    template: TemplateChoice = "auto"
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(self.worked_examples >= 0, "worked_examples", self.worked_examples, ">= 0")
+        for name, value in self.template_kwargs.items():
+            path = f"template_kwargs.{name}"
+            require(name.isidentifier() and name not in RESERVED, path, value, "a variable of the template")
+            require(_is_json(value), path, value, "JSON data")
+
+
+class ChatFormat:
+    """Prompts and replies of one task under one tokenizer.
+
+    Args:
+        tokenizer: left as it is; see `saved_tokenizer` for one that carries the template.
+        settings: section ``chat``.
+        task: says what the messages are and which tools there are.
+
+    Attributes:
+        template: the chat template in use.
+        stop_ids: token ids that end a reply.
+
+    Raises:
+        SettingsError: more worked examples are asked for than the task has, or a template variable that the
+            template does not read.
+        NinegridError: no permitted template can show the task's tools.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, settings: ChatSettings, task: Task) -> None:
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.task = task
+        self.template = choose_template(tokenizer, settings.template, settings.template_kwargs, task.tools)
+        self.stop_ids = _stop_ids(tokenizer, self.template.turn_end)
+        self._shown = _first_examples(task, settings.worked_examples)
+
+    def messages(self, example: Example) -> list[Json]:
+        """The conversation that asks about ``example``, in the OpenAI format."""
+        system = self.task.system()
+        turns: list[Json] = [{"role": "system", "content": system}] if system else []
+        for shown in self._shown:
+            turns += [self._question(shown.example), call_turn(shown.call)]
+        return [*turns, self._question(example)]
+
+    def render(self, example: Example) -> str:
+        """The prompt as text.
+
+        Raises:
+            NinegridError: it does not show one of the tools.
+        """
+        text = self.template.render(self.tokenizer, self.messages(example), self.task.tools)
+        for tool in self.task.tools:
+            if tool["function"]["name"] not in text:
+                raise NinegridError(
+                    f"the prompt of {example.id} does not show the tool {tool['function']['name']}",
+                    hint="set chat.template=hermes",
+                )
+        return text
+
+    def encode(self, example: Example) -> list[int]:
+        """The prompt as token ids; what special tokens there are, the template wrote."""
+        return _encode(self.tokenizer, self.render(example))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The reply text of sampled ``ids``: all but a final stop token, other special tokens included."""
+        body = ids[:-1] if ids and ids[-1] in self.stop_ids else ids
+        return str(
+            self.tokenizer.decode(list(body), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        )
+
+    def decision_index(self, ids: Sequence[int], judgement: Judgement) -> int | None:
+        """Index of the token in ``ids`` that decides: the first that holds a part of the decision's value.
+
+        None if the task names no decision, or the judgement no call of an offered tool with that argument.
+        """
+        key, call = self.task.decision, judgement.call
+        if key is None or call is None or judgement.outcome == CallOutcome.WRONG_TOOL:
+            return None
+        text = self.decode(ids)
+        span = argument_span(text, call, key)
+        return None if span is None else self._token_of(ids, text[: span[0] + 1])
+
+    def saved_tokenizer(self) -> PreTrainedTokenizerBase:
+        """A copy of the tokenizer whose own chat template is the one in use."""
+        tokenizer = copy.deepcopy(self.tokenizer)
+        tokenizer.chat_template = self.template.text
+        if self.template.source == "hermes":
+            tokenizer.response_template = RESPONSE_TEMPLATE
+        return tokenizer
+
+    def fingerprint(self) -> dict[str, str]:
+        """SHA-256 of all that shapes a prompt: template, tools, and one rendered prompt.
+
+        It does not tell where the template came from: a saved policy brings as its own what a base model
+        was given.
+        """
+        return {
+            "template_sha256": _sha256(self.template.text),
+            "tools_sha256": _sha256(json.dumps(list(self.task.tools))),
+            "prompt_sha256": _sha256(self.render(self.task.generate(1, seed=0)[0])),
+        }
+
+    def _question(self, example: Example) -> Json:
+        return {"role": "user", "content": self.task.user(example)}
+
+    def _token_of(self, ids: Sequence[int], text: str) -> int:
+        """Index of the token that completes ``text``, a beginning of the reply.
+
+        A JSON value begins with an ASCII character, which lies within one token; so the shortest prefix of
+        ``ids`` whose text begins with ``text`` ends with it, however characters before are split over tokens.
+        """
+        low, high = 1, len(ids)
+        while low < high:
+            middle = (low + high) // 2
+            if self.decode(ids[:middle]).startswith(text):
+                high = middle
+            else:
+                low = middle + 1
+        return low - 1
+
+
+def _first_examples(task: Task, count: int) -> Sequence[WorkedExample]:
+    offered = task.worked_examples()
+    if count > len(offered):
+        raise SettingsError(
+            f"chat.worked_examples = {count}, but task {task.name} offers {len(offered)}",
+            hint=f"set chat.worked_examples={len(offered)} or fewer",
+        )
+    return offered[:count]
+
+
+def _stop_ids(tokenizer: PreTrainedTokenizerBase, turn_end: str) -> frozenset[int]:
+    """The tokenizer's end token and the special token by which the template ends a turn."""
+    special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ends = [i for i in _encode(tokenizer, turn_end) if i in special][:1]
+    stop = frozenset(ends) | ({tokenizer.eos_token_id} - {None})
+    if not stop:
+        raise NinegridError(
+            f"a reply would never stop: the chat template ends a turn with {turn_end!r}, no special token, "
+            "and the tokenizer has no end token"
+        )
+    return stop
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
