@@ -14,7 +14,7 @@ from ninegrid.gspo.checkpoint import Checkpoints, State, digest
 from ninegrid.gspo.health import health_row
 from ninegrid.gspo.settings import TrainSettings, learning_rate
 from ninegrid.gspo.trainer import Trainer
-from ninegrid.gspo.update import UpdateStats, Updater
+from ninegrid.gspo.update import Updater, UpdateStats
 from ninegrid.policy.agent import open_agent
 from ninegrid.policy.loading import weights_sha256
 from ninegrid.policy.settings import LocalSource, ModelSettings
