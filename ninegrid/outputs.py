@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ninegrid.atomic import new_folder
 from ninegrid.errors import DataError
-from ninegrid.policy.atomic import new_folder
 
 HINT = "make room on the disk or the folder writable; what was there before is untouched"
 

@@ -55,7 +55,7 @@ def compose(overrides: Sequence[str]) -> Params:
         with initialize_config_dir(conf, version_base="1.3"):
             config = hydra_compose("config", overrides=list(overrides))
         raw = OmegaConf.to_container(config, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise SettingsError(f"cannot compose conf/ with {' '.join(overrides)}: {error}") from error
     assert isinstance(raw, dict)
     return {str(key): value for key, value in raw.items()}

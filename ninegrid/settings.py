@@ -16,9 +16,9 @@ from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.paths import PathSettings
 from ninegrid.policy.settings import ModelSettings
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import BoardSettings, check_enough
 from ninegrid.tasks.loading import load_task
-from ninegrid.tasks.reward import RewardTable
 from ninegrid.tracking.settings import TrackingSettings
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 

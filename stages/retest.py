@@ -13,8 +13,8 @@ from ninegrid.config import TaskSettings
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.paths import PathSettings
 from ninegrid.policy.settings import ModelSettings
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.loading import load_task
-from ninegrid.tasks.reward import RewardTable
 from ninegrid.tracking import TrackingSettings, input_hashes, track
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 

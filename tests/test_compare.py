@@ -11,7 +11,7 @@ from ninegrid.evaluation.conditions import check_conditions, write_conditions
 from ninegrid.evaluation.episodes import Episode, read_episodes, write_episodes
 from ninegrid.evaluation.metrics import evaluation_metrics
 from ninegrid.evaluation.settings import EvalSettings
-from ninegrid.tasks.reward import RewardTable
+from ninegrid.reward import RewardTable
 
 SCORE = {"no_tool_call": -1.0, "occupied": -1.0, "legal": 0.0, "optimal": 0.8, "win": 1.0}
 

@@ -68,7 +68,7 @@ def test_committed_params_are_what_conf_composes_to():
         ["reward=shaped"],
         ["reward=legal_only"],
         ["experiment=smoke"],
-        ["tracking=off"],
+        ["tracking=disabled"],
         ["train.optimizer=adamw_8bit", "engine.path=padded"],
     ],
 )

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from ninegrid.atomic import new_folder
 from ninegrid.errors import ModelSourceError
-from ninegrid.policy.atomic import new_folder
 from ninegrid.policy.files import sha256_of
 from ninegrid.policy.sources import fetch
 from tests.fetching import (

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ninegrid.config import OutOfRange, bind
 from ninegrid.errors import DataError
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import CallOutcome, Example, Task, ToolCall
-from ninegrid.tasks.reward import RewardTable
 from ninegrid.tasks.tictactoe import TicTacToe
 from ninegrid.tasks.tictactoe.board import (
     EMPTY_BOARD,

@@ -18,7 +18,7 @@ from ninegrid.gspo.update import Updater, UpdateStats
 from ninegrid.policy.agent import open_agent
 from ninegrid.policy.loading import weights_sha256
 from ninegrid.policy.settings import LocalSource, ModelSettings
-from ninegrid.tasks.reward import RewardTable
+from ninegrid.reward import RewardTable
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 
 SETTINGS = TrainSettings(

@@ -14,8 +14,8 @@ from ninegrid.evaluation.episodes import Episode
 from ninegrid.evaluation.metrics import DECODINGS
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.evaluation.statistics import cluster_bootstrap, mcnemar
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Task
-from ninegrid.tasks.reward import RewardTable
 
 Pair = tuple[Episode, Episode]
 Quantity = Callable[[Episode], float]

@@ -14,7 +14,7 @@ from typing import Any
 
 from ninegrid.errors import DataError
 from ninegrid.policy.rollout import Rollout
-from ninegrid.tasks.reward import RewardTable
+from ninegrid.reward import RewardTable
 
 SAMPLED, GREEDY = "sampled", "greedy"
 

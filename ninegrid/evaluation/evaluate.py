@@ -8,8 +8,8 @@ from ninegrid.evaluation.episodes import GREEDY, SAMPLED, Episode, make_episode
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.policy.rollout import Rollout, Sampler
 from ninegrid.progress import Progress
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example
-from ninegrid.tasks.reward import RewardTable
 
 
 def evaluate(

@@ -17,9 +17,9 @@ from ninegrid.outputs import output_folder, write_json
 from ninegrid.policy.agent import Agent, open_agent
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.progress import say
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import read_examples
 from ninegrid.tasks.protocol import Example, Task
-from ninegrid.tasks.reward import RewardTable
 from ninegrid.tracking import Run
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 

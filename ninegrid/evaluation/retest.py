@@ -17,9 +17,9 @@ from ninegrid.paths import PathSettings
 from ninegrid.progress import say
 from ninegrid.report.inputs import ReportInputs
 from ninegrid.report.page import write_report
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import is_flat
 from ninegrid.tasks.protocol import Task, ToolCall
-from ninegrid.tasks.reward import RewardTable
 from ninegrid.tracking import Run
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ninegrid.errors import TrainingError
 from ninegrid.gspo.advantages import group_advantages
 from ninegrid.policy.rollout import Rollout
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example
-from ninegrid.tasks.reward import RewardTable
 
 Floats = NDArray[np.float64]
 

@@ -20,8 +20,8 @@ from ninegrid.outputs import output_folder, write_csv, write_json
 from ninegrid.policy.agent import Agent, open_agent
 from ninegrid.policy.loading import save_policy, weights_sha256
 from ninegrid.policy.settings import ModelSettings
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example, Task
-from ninegrid.tasks.reward import RewardTable
 from ninegrid.tracking import Run
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 

@@ -14,8 +14,8 @@ from ninegrid.gspo.update import Updater
 from ninegrid.policy.loading import Policy
 from ninegrid.policy.rollout import Sampler
 from ninegrid.progress import Progress, say
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example
-from ninegrid.tasks.reward import RewardTable
 
 
 class Trainer:

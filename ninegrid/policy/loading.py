@@ -25,8 +25,8 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from transformers.utils import logging as transformers_logging
 
+from ninegrid.atomic import new_folder
 from ninegrid.errors import DataError, SettingsError
-from ninegrid.policy.atomic import new_folder
 from ninegrid.policy.files import find_difference, find_problem, gguf_file
 from ninegrid.policy.settings import ModelSettings
 

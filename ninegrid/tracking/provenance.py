@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from ninegrid.errors import DataError
+
 HOST, PID, STARTED = "ninegrid.host", "ninegrid.pid", "ninegrid.process_started"
 
 _SAME_START_S = 2.0
@@ -58,9 +60,14 @@ def input_hashes(inputs: Mapping[str, Path]) -> dict[str, str]:
     """Tags ``input.NAME`` -> sha256 of a file, or of a folder's file names and contents.
 
     Raises:
-        OSError: an input does not exist or cannot be read.
+        DataError: an input does not exist or cannot be read.
     """
-    return {f"input.{name}": _hash(path) for name, path in inputs.items()}
+    try:
+        return {f"input.{name}": _hash(path) for name, path in inputs.items()}
+    except OSError as error:
+        raise DataError(
+            f"cannot read {error.filename}: {error.strerror}", hint="make what is missing with: dvc repro"
+        ) from error
 
 
 def _hash(path: Path) -> str:

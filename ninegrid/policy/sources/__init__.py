@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ninegrid.atomic import new_folder
 from ninegrid.errors import DataError, ModelSourceError
-from ninegrid.policy.atomic import new_folder
 from ninegrid.policy.files import MANIFEST, describe_files, find_problem, gguf_file
 from ninegrid.policy.settings import HubSource, LocalSource, ModelSettings, Source, WheelSource
 from ninegrid.progress import say

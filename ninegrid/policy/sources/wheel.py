@@ -16,8 +16,8 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
+from ninegrid.atomic import Draft, locked, new_folder, remove_leftovers
 from ninegrid.errors import ModelSourceError
-from ninegrid.policy.atomic import Draft, locked, new_folder, remove_leftovers
 from ninegrid.policy.files import copy_model_files, is_legal_notice, sha256_of
 from ninegrid.policy.settings import WheelSource
 from ninegrid.progress import say
