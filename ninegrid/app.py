@@ -8,6 +8,7 @@ sections reaches it.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,7 @@ def stage(main: Callable[[Any], None]) -> Callable[[], None]:
     Errors that a person can act on are printed as one message with exit status 2; anything else
     is a bug and keeps its traceback.
     """
+    _share_cores()
     settings_class = typing.get_type_hints(main)["settings"]
     name = Path(main.__code__.co_filename).stem
 
@@ -66,6 +68,15 @@ def stage(main: Callable[[Any], None]) -> Callable[[], None]:
         hydra.main(version_base="1.3", config_path=None, config_name="params")(job)()
 
     return entry
+
+
+def _share_cores() -> None:
+    """Let torch's threads sleep while they wait for each other, unless the user decided otherwise.
+
+    Spinning threads are some 10% faster on an idle machine, and many times slower when any other
+    program wants one of the cores.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def read_sections(settings_class: type, raw: Any) -> Any:

@@ -251,6 +251,7 @@ class TestChoice:
             (OTHER_DIALECT, r"does not write a call as <tool_call>JSON</tool_call>.*\[CALL\]"),
             (HIDES_TOOLS, "does not show the tool say"),
             (NO_CALLS, "does not write a call"),
+            (SPEAKS_TOOLS.replace("</tool_call>", "</tool_call><tool_call>"), "does not write a call"),
             (RAISES, "fails on a tool call.*one turn only"),
             ("{{ messages[0].content + 5 }}", "fails on a tool call.*TypeError"),
             ("{% for", "fails on a tool call.*TemplateSyntaxError"),

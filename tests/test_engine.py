@@ -73,6 +73,43 @@ def test_same_draws_give_the_same_completions(model, temperature):
         np.testing.assert_allclose(one.entropies, other.entropies, atol=1e-4)
 
 
+class Counted(TreeEngine):
+    """Counts forward passes and the tokens in them."""
+
+    passes_run = 0
+
+    def _forward(self, tokens_R, *rest):
+        self.passes_run += 1
+        return super()._forward(tokens_R, *rest)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_guesses_save_passes_and_change_nothing(model, seed):
+    """What it learned from a first batch changes no reply; the same again takes fewer passes."""
+    plain = [sample(PaddedEngine(model), requests(seed=s), 0.1) for s in (0, seed)]
+    engine = Counted(model)
+    first = sample(engine, requests(seed=0), 0.1)
+    without = engine.passes_run
+    second = sample(engine, requests(seed=seed), 0.1)
+    assert seed or engine.passes_run - without < without
+    for found, wanted in zip([*first, *second], [*plain[0], *plain[1]], strict=True):
+        assert found.tokens == wanted.tokens
+        assert found.finish == wanted.finish
+        np.testing.assert_allclose(found.logprobs, wanted.logprobs, atol=1e-4)
+        np.testing.assert_allclose(found.entropies, wanted.entropies, atol=1e-4)
+
+
+def test_a_resumed_engine_guesses_like_the_one_before(model):
+    engine, other = Counted(model), Counted(model)
+    sample(engine, requests(seed=0), 0.4)
+    other.load(engine.state())
+    before = engine.passes_run
+    assert [c.tokens for c in sample(engine, requests(seed=1), 0.4)] == [
+        c.tokens for c in sample(other, requests(seed=1), 0.4)
+    ]
+    assert other.passes_run == engine.passes_run - before
+
+
 def gradients(model, engine, prompts, completions, temperature):
     model.zero_grad()
     logp_ST = engine.logprobs(prompts, completions, temperature)

@@ -111,6 +111,35 @@ def test_an_experiment_composes_and_reruns_two_stages(project):
     assert "double-win" in shown
 
 
+def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
+    from mlflow import MlflowClient
+
+    project.params("experiment=smoke", "model=talker", "train.learning_rate=0.01")
+    project.dvc("repro", MLFLOW_TRACKING_URI="")
+    client = MlflowClient(f"sqlite:///{project.root}/.ninegrid/mlflow.db")
+    (experiment,) = [e for e in client.search_experiments() if e.name == "ninegrid"]
+    runs = {run.data.tags["ninegrid.stage"]: run for run in client.search_runs([experiment.experiment_id])}
+    assert sorted(runs) == sorted(STAGES)
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+
+    training = runs["train_gspo"]
+    assert training.data.params["reward.outcomes.win"] == "1.0"
+    assert training.data.params["train.n_samples"] == "4"
+    history = client.get_metric_history(training.info.run_id, "rollout/rewards_mean")
+    assert [metric.step for metric in history] == [1, 2]
+
+    found = runs["retest"].data.metrics
+    comparison = json.loads((project.root / "data/retest/comparison.json").read_text())["sampled"]["score"]
+    assert found["baseline/sampled/score_mean"] == pytest.approx(comparison["before"])
+    assert found["retest/sampled/score_mean"] == pytest.approx(comparison["after"])
+    assert found["change/sampled/score"] == pytest.approx(comparison["change"])
+    names = {a.path for a in client.list_artifacts(runs["retest"].info.run_id)}
+    assert {"report.html", "comparison.json", "figures", "retest"} <= names
+
+    shown = project.python("-m", "ninegrid.summary").stdout
+    assert f"{comparison['before']:+.3f} -> {comparison['after']:+.3f}" in shown
+
+
 def test_another_task_goes_through_all_stages_by_configuration_alone(project):
     shutil.copy(ROOT / "tests" / "larger.py", project.root / "larger.py")
     (project.root / "conf/task/larger.yaml").write_text("_target_: larger.Larger\nlimit: 12\n")

@@ -194,12 +194,12 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path):
 def test_a_checkpoint_that_cannot_be_written_is_one_message(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(TrainingError, match=r"train\.checkpoint_every=0"):
-        Checkpoints(tmp_path / "file", "run").save(State(1, {}, {}, []))
+        Checkpoints(tmp_path / "file", "run").save(State(1, {}, {}, [], []))
 
 
 def test_old_checkpoints_of_other_runs_are_pruned(tmp_path):
     for run in ("a", "b", "c", "d"):
-        Checkpoints(tmp_path, run).save(State(1, {}, {}, []))
+        Checkpoints(tmp_path, run).save(State(1, {}, {}, [], []))
     assert len(list(tmp_path.iterdir())) == 3
     assert (tmp_path / "d" / "checkpoint.pt").exists()
 

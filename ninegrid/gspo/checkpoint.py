@@ -3,7 +3,7 @@
 They live outside DVC's outputs (which DVC deletes before a stage runs), in a folder named by a
 digest of everything the run depends on, so a checkpoint can only ever continue the same run.
 Draws and the order of boards are functions of the seed and the step; what is saved is the
-weights, the optimiser, torch's generator, the step, and the rows so far.
+weights, the optimiser, torch's generator, what the engine remembers, the step, and the rows so far.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class State:
     step: int
     model: dict[str, Any]
     optimizer: dict[str, Any]
+    engine: list[list[int]]
     rows: list[Row]
 
 

@@ -98,17 +98,19 @@ class Trainer:
     def _resume(self) -> list[Row]:
         state = self._checkpoints.load()
         if state is None:
+            self._sampler.engine.load([])  # guesses shape the passes: every run begins without any
             return []
         self._policy.model.load_state_dict(state.model)
         self._optimizer.load_state_dict(state.optimizer)
+        self._sampler.engine.load(state.engine)
         say(f"train_gspo: resuming after step {state.step} from {self._checkpoints.folder}")
         return list(state.rows)
 
     def _remember(self, rows: list[Row]) -> None:
         every = self._settings.checkpoint_every
         if every and len(rows) % every == 0:
-            model = self._policy.model.state_dict()
-            self._checkpoints.save(State(len(rows), model, self._optimizer.state_dict(), rows))
+            model, optimizer = self._policy.model.state_dict(), self._optimizer.state_dict()
+            self._checkpoints.save(State(len(rows), model, optimizer, self._sampler.engine.state(), rows))
 
     def _detail(self, row: Row) -> str:
         milestone = next(iter(self._sampler.task.milestones))

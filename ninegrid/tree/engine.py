@@ -48,6 +48,10 @@ class Request:
     prompt: Tokens
     uniforms: Floats | None
 
+    def uniform(self, position: int) -> float:
+        """What decides the token at ``position``: its uniform, or `GREEDY`."""
+        return GREEDY if self.uniforms is None else float(self.uniforms[position])
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -72,6 +76,14 @@ class Engine(Protocol):
         self, prompts: Sequence[Tokens], completions: Sequence[Tokens], temperature: float
     ) -> Tensor:
         """Log-probs of the completions' tokens with gradients, [S, T], 0 beyond each length."""
+        ...
+
+    def state(self) -> list[list[int]]:
+        """What the engine remembers from one batch to the next, as plain data for a checkpoint."""
+        ...
+
+    def load(self, state: list[list[int]]) -> None:
+        """Take over a `state`."""
         ...
 
     def passes(self, prompts: Sequence[Tokens], completions: Sequence[Tokens], budget: int) -> list[Pass]:
@@ -108,12 +120,6 @@ class Draft:
             entropies=np.asarray(self.entropies, dtype=np.float32),
             finish="stop" if self.tokens[-1] in stop else "length",
         )
-
-
-def uniforms_at(requests: Sequence[Request], live: Sequence[int], position: int) -> Floats:
-    """The uniforms of the live requests at ``position``, [len(live)]; NaN for the greedy ones."""
-    uniforms = (requests[i].uniforms for i in live)
-    return np.asarray([GREEDY if u is None else u[position] for u in uniforms], dtype=np.float64)
 
 
 def target_logprobs(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,6 @@ from ninegrid.tree.engine import (
     Tokens,
     output_head,
     target_logprobs,
-    uniforms_at,
 )
 
 PAD = 0
@@ -48,7 +48,7 @@ class PaddedEngine:
         live = list(range(len(requests)))
         hidden_SH, cache = self._step(ids_SL, mask_SL, (mask_SL.cumsum(-1) - 1).clamp(min=0), None)
         for position in range(max_new_tokens):
-            uniform = uniforms_at(requests, live, position)
+            uniform = np.asarray([requests[s].uniform(position) for s in live])
             drawn = draw_tokens(self._head(hidden_SH[live]), list(range(len(live))), uniform, temperature)
             next_S = torch.full_like(position_S, PAD)
             for i, sample in enumerate(live):
@@ -91,6 +91,13 @@ class PaddedEngine:
                 passes.append(Pass(range(start, stop), (stop - start) * max(lengths[start:stop])))
                 start = stop
         return passes
+
+    def state(self) -> list[list[int]]:
+        """See `Engine.state`: nothing is remembered."""
+        return []
+
+    def load(self, state: list[list[int]]) -> None:
+        """See `Engine.load`."""
 
     def _left_padded(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
         """Ids and mask of the prompts, right-aligned, [S, L] each."""

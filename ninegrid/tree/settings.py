@@ -38,7 +38,7 @@ class EngineSettings:
     """
 
     path: Literal["auto", "tree", "padded"] = "auto"
-    prompts_per_batch: int = 64
+    prompts_per_batch: int = 32
     threads: int | None = None
 
     def __post_init__(self) -> None:

@@ -27,6 +27,8 @@ class TokenTree:
         self._parents: list[int] = []
         self._depths: list[int] = []
         self._children: dict[tuple[int, int], int] = {}
+        self._sees: Bools = np.zeros((0, 0), dtype=np.bool_)
+        self._filled = 0
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -65,15 +67,23 @@ class TokenTree:
             path.append(under)
         return path
 
-    def attends(self) -> Bools:
-        """Which nodes each node sees: itself and its ancestors.  [N, N], row sees column."""
+    def attends(self, start: int = 0) -> Bools:
+        """Which nodes the nodes from ``start`` on see: themselves and their ancestors.
+
+        [N - start, N], row sees column.  The caller must not write to it.
+        """
         n = len(self)
-        sees = np.zeros((n, n), dtype=np.bool_)
-        for node, parent in enumerate(self._parents):
+        if n > len(self._sees):
+            grown = np.zeros((2 * n, 2 * n), dtype=np.bool_)
+            grown[: self._filled, : self._filled] = self._sees[: self._filled, : self._filled]
+            self._sees = grown
+        for node in range(self._filled, n):
+            parent = self._parents[node]
             if parent != ROOT:
-                sees[node, : parent + 1] = sees[parent, : parent + 1]
-            sees[node, node] = True
-        return sees
+                self._sees[node, : parent + 1] = self._sees[parent, : parent + 1]
+            self._sees[node, node] = True
+        self._filled = n
+        return self._sees[start:n, :n]
 
 
 def distinct_tokens(sequences: Iterable[Sequence[int]]) -> int:

@@ -2,12 +2,15 @@
 
 The whole tree lies in one packed sequence of batch size 1: a token's position is its depth, and
 the attention mask lets it see its ancestors only.  While sampling, the key-value cache is the
-packed tree itself, so a prefix that splits needs no copy: its children simply see it.
+packed tree itself, so a prefix that splits needs no copy: its children simply see it.  Guesses that
+were not taken stay in the cache unseen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from ninegrid.tree.drafter import ORDER, Drafter
 from ninegrid.tree.draw import draw_tokens
 from ninegrid.tree.engine import (
     Completion,
@@ -25,9 +29,14 @@ from ninegrid.tree.engine import (
     Tokens,
     output_head,
     target_logprobs,
-    uniforms_at,
 )
 from ninegrid.tree.token_tree import Bools, TokenTree
+
+LOGITS_AT_ONCE = 256
+"""Positions whose logits are held at once while sampling (times the vocabulary, in float32)."""
+
+Forward = Callable[[NDArray[np.int64], NDArray[np.int64], Bools, Cache], Tensor]
+"""Tokens, depths and visibility of R nodes, and the cache they are appended to -> hidden states [R, H]."""
 
 
 class TreeEngine:
@@ -38,25 +47,64 @@ class TreeEngine:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._head = output_head(model)
+        self._drafter = Drafter()
 
     @torch.no_grad()
     def sample(
         self, requests: Sequence[Request], *, stop: frozenset[int], max_new_tokens: int, temperature: float
     ) -> list[Completion]:
-        """See `Engine.sample`."""
-        frontier, row_S = self._prefill([request.prompt for request in requests])
-        drafts = [Draft() for _ in requests]
-        live = list(range(len(requests)))
-        for position in range(max_new_tokens):
-            uniform = uniforms_at(requests, live, position)
-            drawn = draw_tokens(self._head(frontier.hidden), row_S, uniform, temperature)
-            tokens = [drafts[sample].take(drawn, i) for i, sample in enumerate(live)]
-            going = [i for i, s in enumerate(live) if not drafts[s].finished(stop, max_new_tokens)]
-            if not going:
-                break
-            row_S = self._advance(frontier, [(row_S[i], tokens[i]) for i in going])
-            live = [live[i] for i in going]
-        return [draft.done(stop) for draft in drafts]
+        """See `Engine.sample`.
+
+        In each pass the drawn tokens run together with guesses of what follows them; draws then
+        go down the tree for as long as they find their token already run.
+        """
+        packed = _PackedTree(self._forward, _new_cache(self._model))
+        walkers = [_Walker(request, packed.tree.add(request.prompt)[-1]) for request in requests]
+        live = walkers
+        while live:
+            nodes = [walker.node for walker in live]
+            for walker in live:
+                guess = self._drafter.guess(walker.context, max_new_tokens - len(walker.draft.tokens) - 1)
+                nodes += packed.tree.add(takewhile(lambda token: token not in stop, guess), walker.node)
+            logits = _Logits(self._head, packed.run(), nodes)
+            live = self._walk(packed, logits, live, stop, max_new_tokens, temperature)
+        for walker in walkers:
+            self._drafter.learn(walker.request.prompt, walker.draft.tokens)
+        return [walker.draft.done(stop) for walker in walkers]
+
+    def _walk(
+        self,
+        packed: _PackedTree,
+        logits: _Logits,
+        walking: list[_Walker],
+        stop: frozenset[int],
+        max_new_tokens: int,
+        temperature: float,
+    ) -> list[_Walker]:
+        """Draw until every completion is finished or stands on a token that has not been run."""
+        waiting: list[_Walker] = []
+        while walking:
+            nodes, row_S = np.unique([walker.node for walker in walking], return_inverse=True)
+            uniform_S = np.asarray([walker.uniform() for walker in walking])
+            logits_RV = logits.at(nodes)
+            drawn = draw_tokens(logits_RV, row_S.tolist(), uniform_S, temperature)
+            going: list[_Walker] = []
+            for index, walker in enumerate(walking):
+                token = walker.draft.take(drawn, index)
+                if walker.draft.finished(stop, max_new_tokens):
+                    continue
+                walker.node = packed.tree.child(walker.node, token)
+                (going if packed.has_run(walker.node) else waiting).append(walker)
+            walking = going
+        return waiting
+
+    def state(self) -> list[list[int]]:
+        """See `Engine.state`."""
+        return self._drafter.state()
+
+    def load(self, state: list[list[int]]) -> None:
+        """See `Engine.load`."""
+        self._drafter.load(state)
 
     def logprobs(
         self, prompts: Sequence[Tokens], completions: Sequence[Tokens], temperature: float
@@ -84,28 +132,6 @@ class TreeEngine:
                 tree.add([*prompt, *completion])
             tokens = len(tree)
         return [*passes, Pass(range(start, len(prompts)), tokens)] if len(prompts) else []
-
-    def _prefill(self, prompts: Sequence[Tokens]) -> tuple[_Frontier, list[int]]:
-        """Run the distinct prompts; returns the frontier and the row that each request stands on."""
-        tree = TokenTree()
-        leaves = [tree.add(prompt)[-1] for prompt in prompts]
-        distinct = list(dict.fromkeys(leaves))
-        sees = tree.attends()
-        cache = _new_cache(self._model)
-        hidden_NH = self._forward(tree.tokens, tree.depths, sees, cache)
-        frontier = _Frontier(cache, sees[distinct], tree.depths[distinct], hidden_NH[distinct])
-        row_of = {leaf: row for row, leaf in enumerate(distinct)}
-        return frontier, [row_of[leaf] for leaf in leaves]
-
-    def _advance(self, frontier: _Frontier, steps: Sequence[tuple[int, int]]) -> list[int]:
-        """Run one token below each distinct (row, token); returns the new row of each sample."""
-        distinct = list(dict.fromkeys(steps))
-        parents = [row for row, _ in distinct]
-        sees = frontier.extend(parents)
-        tokens = np.asarray([token for _, token in distinct], dtype=np.int64)
-        frontier.hidden = self._forward(tokens, frontier.depths, sees, frontier.cache)
-        row_of = {step: row for row, step in enumerate(distinct)}
-        return [row_of[step] for step in steps]
 
     def _forward(
         self,
@@ -147,21 +173,77 @@ class TreeEngine:
         return sorted_E[torch.from_numpy(back).to(device)]
 
 
-class _Frontier:
-    """The live prefixes of a batch that is being sampled: what they see, and their hidden states."""
+class _Walker:
+    """A completion on its way down the tree."""
 
-    def __init__(self, cache: Cache, sees_RN: Bools, depths_R: NDArray[np.int64], hidden_RH: Tensor) -> None:
-        self.cache = cache
-        self.sees = sees_RN
-        self.depths = depths_R
-        self.hidden = hidden_RH
+    def __init__(self, request: Request, node: int) -> None:
+        self.request = request
+        self.node = node
+        self.draft = Draft()
 
-    def extend(self, parents: Sequence[int]) -> Bools:
-        """Replace the rows by one new token below each of ``parents``; returns what these see."""
-        rows = len(parents)
-        self.sees = np.concatenate([self.sees[parents], np.eye(rows, dtype=np.bool_)], axis=1)
-        self.depths = self.depths[parents] + 1
-        return self.sees
+    @property
+    def context(self) -> list[int]:
+        """The last `ORDER` tokens of prompt and completion so far."""
+        return [*self.request.prompt[-ORDER:], *self.draft.tokens[-ORDER:]][-ORDER:]
+
+    def uniform(self) -> float:
+        """What decides the next token."""
+        return self.request.uniform(len(self.draft.tokens))
+
+
+class _PackedTree:
+    """A tree whose nodes are run through the model in the order in which they were added.
+
+    The key-value cache holds them in that order too: a node's number is its column.
+    """
+
+    def __init__(self, forward: Forward, cache: Cache) -> None:
+        self.tree = TokenTree()
+        self._forward, self._cache = forward, cache
+        self._run = 0
+
+    def run(self) -> _Hidden:
+        """Run the nodes added since the last time."""
+        start, tree = self._run, self.tree
+        hidden = self._forward(tree.tokens[start:], tree.depths[start:], tree.attends(start), self._cache)
+        self._run = len(tree)
+        return _Hidden(start, hidden)
+
+    def has_run(self, node: int) -> bool:
+        return node < self._run
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """Last hidden states of the nodes from ``start`` on, [R, H]."""
+
+    start: int
+    states: Tensor
+
+
+class _Logits:
+    """Next-token logits at the nodes of one pass that draws may come to.
+
+    They are made for all of them at once, since a call of the head reads all its weights; beyond
+    `LOGITS_AT_ONCE` nodes only where draws do come.
+    """
+
+    def __init__(self, head: torch.nn.Module, hidden: _Hidden, nodes: Sequence[int]) -> None:
+        self._head, self._hidden = head, hidden
+        self._nodes = np.unique(nodes)
+        self._made = self._make(self._nodes) if len(self._nodes) <= LOGITS_AT_ONCE else None
+
+    def at(self, nodes: NDArray[np.int64]) -> Tensor:
+        """Logits at sorted ``nodes``, [len(nodes), V]."""
+        # A prompt may go on where another one ends: then draws come to its tokens too.
+        if self._made is None or not np.isin(nodes, self._nodes).all():
+            return self._make(nodes)
+        index = torch.from_numpy(np.searchsorted(self._nodes, nodes))
+        return self._made[index.to(self._made.device)]
+
+    def _make(self, nodes: NDArray[np.int64]) -> Tensor:
+        index = torch.from_numpy(nodes - self._hidden.start).to(self._hidden.states.device)
+        return self._head(self._hidden.states[index])
 
 
 class _PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
