@@ -2,7 +2,6 @@
 
 import pytest
 
-from ninegrid.chat.format import ChatSettings
 from ninegrid.evaluation.compare import Comparison
 from ninegrid.evaluation.evaluate import evaluate
 from ninegrid.evaluation.settings import EvalSettings
@@ -14,21 +13,12 @@ from ninegrid.policy.agent import open_agent
 from ninegrid.reward import RewardTable
 from ninegrid.settings import validate
 from ninegrid.tasks.dataset import BoardSettings, build_dataset
-from ninegrid.tree.settings import DecodingSettings, EngineSettings
 
 pytestmark = pytest.mark.slow
 
 
 def test_smollm2_learns_to_call_the_tool(smollm2_dir, tictactoe, tmp_path):
-    settings = validate(compose([]))
-    agent = open_agent(
-        smollm2_dir,
-        tictactoe,
-        model=settings.model,
-        chat=ChatSettings(),
-        decoding=DecodingSettings(),
-        engine=EngineSettings(),
-    )
+    agent = open_agent(smollm2_dir, tictactoe, validate(compose([])))
     assert agent.sampler.engine.name == "tree"
     boards = build_dataset(tictactoe, BoardSettings(count=300))
     heldout = boards.heldout[:32]

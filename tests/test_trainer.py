@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,14 +29,13 @@ SETTINGS = TrainSettings(
 
 @pytest.fixture
 def agent(talker_dir, tictactoe):
-    return open_agent(
-        talker_dir,
-        tictactoe,
+    settings = SimpleNamespace(
         model=ModelSettings(name="talker", source=LocalSource("local", str(talker_dir)), device="cpu"),
         chat=ChatSettings(worked_examples=1),
         decoding=DecodingSettings(max_new_tokens=4),
         engine=EngineSettings(threads=1),
     )
+    return open_agent(talker_dir, tictactoe, settings)
 
 
 @pytest.fixture

@@ -7,34 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ninegrid.chat.format import ChatSettings
 from ninegrid.evaluation.conditions import write_conditions
 from ninegrid.evaluation.episodes import Episode, write_episodes
 from ninegrid.evaluation.evaluate import evaluate
 from ninegrid.evaluation.metrics import evaluation_metrics, headline
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.outputs import output_folder, write_json
-from ninegrid.policy.agent import Agent, open_agent
-from ninegrid.policy.settings import ModelSettings
+from ninegrid.policy.agent import Agent, AgentSettings, open_agent
 from ninegrid.progress import say
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import read_examples
 from ninegrid.tasks.protocol import Example, Task
 from ninegrid.tracking import Run
-from ninegrid.tree.settings import DecodingSettings, EngineSettings
 
 
-class MeasureSettings(Protocol):
+class MeasureSettings(AgentSettings, Protocol):
     """The sections that a measurement reads; the baseline's and the retest's settings have them."""
 
-    @property
-    def model(self) -> ModelSettings: ...
-    @property
-    def chat(self) -> ChatSettings: ...
-    @property
-    def decoding(self) -> DecodingSettings: ...
-    @property
-    def engine(self) -> EngineSettings: ...
     @property
     def eval(self) -> EvalSettings: ...
 
@@ -92,14 +81,7 @@ def measure(
         before: called with the conditions before the first reply is sampled; may refuse them.
     """
     examples = read_examples(task, boards)
-    agent = open_agent(
-        policy,
-        task,
-        model=settings.model,
-        chat=settings.chat,
-        decoding=settings.decoding,
-        engine=settings.engine,
-    )
+    agent = open_agent(policy, task, settings)
     conditions = agent.conditions(examples, settings.engine)
     conditions |= {"seed": settings.eval.seed, "n_samples": settings.eval.n_samples}
     before(conditions)

@@ -11,37 +11,26 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from ninegrid.chat.format import ChatSettings
 from ninegrid.gspo.checkpoint import Checkpoints, digest
 from ninegrid.gspo.health import Row
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.gspo.trainer import Trainer
 from ninegrid.outputs import output_folder, write_csv, write_json
-from ninegrid.policy.agent import Agent, open_agent
+from ninegrid.policy.agent import Agent, AgentSettings, open_agent
 from ninegrid.policy.loading import save_policy, weights_sha256
-from ninegrid.policy.settings import ModelSettings
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example, Task
 from ninegrid.tracking import Run
-from ninegrid.tree.settings import DecodingSettings, EngineSettings
 
 WINDOW = 5
 """Steps averaged for the first and the last figures of ``metrics.json``."""
 
 
-class RunSettings(Protocol):
+class RunSettings(AgentSettings, Protocol):
     """The sections that a training reads."""
 
     @property
-    def model(self) -> ModelSettings: ...
-    @property
     def reward(self) -> RewardTable: ...
-    @property
-    def chat(self) -> ChatSettings: ...
-    @property
-    def decoding(self) -> DecodingSettings: ...
-    @property
-    def engine(self) -> EngineSettings: ...
     @property
     def train(self) -> TrainSettings: ...
 
@@ -64,14 +53,7 @@ def train_policy(
     run: Run,
 ) -> Trained:
     """Load the model, train it on ``examples``, mirror every step."""
-    agent = open_agent(
-        model,
-        task,
-        model=settings.model,
-        chat=settings.chat,
-        decoding=settings.decoding,
-        engine=settings.engine,
-    )
+    agent = open_agent(model, task, settings)
     trainer = Trainer(agent.policy, agent.sampler, settings.reward, settings.train, checkpoints)
     rows = trainer.run(examples, lambda row: _mirror(run, row))
     return Trained(agent, rows, examples[0])

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ninegrid.chat.format import ChatFormat, ChatSettings
 from ninegrid.policy.loading import Policy, load_policy, set_determinism
@@ -58,24 +58,29 @@ class Agent:
         }
 
 
-def open_agent(
-    folder: Path,
-    task: Task,
-    *,
-    model: ModelSettings,
-    chat: ChatSettings,
-    decoding: DecodingSettings,
-    engine: EngineSettings,
-) -> Agent:
+class AgentSettings(Protocol):
+    """The sections that an agent is made from; the settings of every stage that runs a model have them."""
+
+    @property
+    def model(self) -> ModelSettings: ...
+    @property
+    def chat(self) -> ChatSettings: ...
+    @property
+    def decoding(self) -> DecodingSettings: ...
+    @property
+    def engine(self) -> EngineSettings: ...
+
+
+def open_agent(folder: Path, task: Task, settings: AgentSettings) -> Agent:
     """Load the policy in ``folder`` and put prompt, engine and judge around it.
 
     Raises:
         NinegridError: the model cannot be loaded, or its prompt does not show the tools.
     """
-    set_determinism(engine.threads, 0)
-    policy = load_policy(folder, model)
-    chat_format = ChatFormat(policy.tokenizer, chat, task)
-    sampler = Sampler(
-        choose_engine(policy.model, engine), chat_format, task, decoding, engine.prompts_per_batch
+    set_determinism(settings.engine.threads, 0)
+    policy = load_policy(folder, settings.model)
+    chat = ChatFormat(policy.tokenizer, settings.chat, task)
+    engine = choose_engine(policy.model, settings.engine)
+    return Agent(
+        policy, chat, Sampler(engine, chat, task, settings.decoding, settings.engine.prompts_per_batch)
     )
-    return Agent(policy, chat_format, sampler)
