@@ -38,8 +38,8 @@ class TrainSettings:
     n_boards: int = 4
     n_samples: int = 16
     scale_by_std: bool = False
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    clip_low: float = 0.02
+    clip_high: float = 0.03
     passes: int = 1
     minibatches: int = 1
     max_tokens_per_pass: int = 1024
