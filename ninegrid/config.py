@@ -65,6 +65,9 @@ class TaskSettings:
             raise OutOfRange("_target_", target, "the import path of a task class")
         return cls(target, rest)
 
+    def to_mapping(self) -> dict[str, Any]:
+        return {"_target_": self.target, **self.arguments}
+
 
 def bind(cls: type[T], raw: object, where: str = "") -> T:
     """Build the dataclass ``cls`` from the mapping ``raw``.
@@ -89,6 +92,18 @@ def bind(cls: type[T], raw: object, where: str = "") -> T:
     except OutOfRange as error:
         path = _join(where, error.field)
         raise SettingsError(f"{path} = {error.value!r}, allowed: {error.allowed}") from error
+
+
+def unbind(settings: Any) -> Any:
+    """Settings as the plain data that `bind` makes them from, with the keys of ``params.yaml``."""
+    custom = getattr(settings, "to_mapping", None)
+    if custom is not None:
+        return custom()
+    if is_dataclass(settings):
+        return {field.name: unbind(getattr(settings, field.name)) for field in fields(settings)}
+    if isinstance(settings, Mapping):
+        return {key: unbind(value) for key, value in settings.items()}
+    return settings
 
 
 def bind_numbers(raw: Mapping[str, Any], where: str) -> dict[str, float]:

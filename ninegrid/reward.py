@@ -35,6 +35,9 @@ class RewardTable:
         require(penalty >= 0, LENGTH_PENALTY, penalty, ">= 0")
         return cls(numbers, penalty)
 
+    def to_mapping(self) -> dict[str, float]:
+        return {**self.outcomes, LENGTH_PENALTY: self.length_penalty}
+
     def check(self, outcomes: Sequence[str]) -> None:
         """Refuse a table that does not name exactly the task's ``outcomes``.
 

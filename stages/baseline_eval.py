@@ -6,11 +6,11 @@ fixed score table: it does not depend on the reward that a policy will be traine
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ninegrid.app import stage
 from ninegrid.chat.format import ChatSettings
-from ninegrid.config import TaskSettings
+from ninegrid.config import TaskSettings, unbind
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.paths import PathSettings
 from ninegrid.policy.settings import ModelSettings
@@ -50,7 +50,7 @@ def main(settings: Settings) -> None:
         "seed": settings.eval.seed,
     }
     with track(
-        settings.tracking, "baseline_eval", asdict(settings), tags, state=settings.paths.state_folder()
+        settings.tracking, "baseline_eval", unbind(settings), tags, state=settings.paths.state_folder()
     ) as run:
         measurement = measure(
             paths.folder("model"),

@@ -5,9 +5,10 @@ Run by DVC, or as ``python -m stages.fetch_model [KEY=VALUE ...]``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ninegrid.app import stage
+from ninegrid.config import unbind
 from ninegrid.paths import PathSettings
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.progress import say
@@ -30,7 +31,7 @@ def main(settings: Settings) -> None:
 
     paths = settings.paths
     state = paths.state_folder()
-    with track(settings.tracking, "fetch_model", asdict(settings), state=state) as run:
+    with track(settings.tracking, "fetch_model", unbind(settings), state=state) as run:
         manifest = fetch(settings.model, paths.folder("model"), state / "downloads")
         run.artifact(paths.folder("model") / "source.json")
     for name, facts in manifest["files"].items():

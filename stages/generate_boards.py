@@ -5,10 +5,10 @@ Run by DVC, or as ``python -m stages.generate_boards [KEY=VALUE ...]``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ninegrid.app import stage
-from ninegrid.config import TaskSettings
+from ninegrid.config import TaskSettings, unbind
 from ninegrid.outputs import output_folder
 from ninegrid.paths import PathSettings
 from ninegrid.progress import say
@@ -36,7 +36,7 @@ def main(settings: Settings) -> None:
     with track(
         settings.tracking,
         "generate_boards",
-        asdict(settings),
+        unbind(settings),
         {"seed": settings.boards.seed},
         state=settings.paths.state_folder(),
     ) as run:

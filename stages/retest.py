@@ -5,11 +5,11 @@ Run by DVC, or as ``python -m stages.retest [KEY=VALUE ...]``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ninegrid.app import stage
 from ninegrid.chat.format import ChatSettings
-from ninegrid.config import TaskSettings
+from ninegrid.config import TaskSettings, unbind
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.paths import PathSettings
 from ninegrid.policy.settings import ModelSettings
@@ -51,12 +51,12 @@ def main(settings: Settings) -> None:
     check_writable(folder)
     tags = {
         **input_hashes({"policy": policy, "heldout": boards, "baseline": baseline / "episodes.jsonl"}),
-        "reward_table": asdict(settings.reward),
+        "reward_table": unbind(settings.reward),
         "score_table": dict(task.score),
         "seed": settings.eval.seed,
     }
     with track(
-        settings.tracking, "retest", asdict(settings), tags, state=settings.paths.state_folder()
+        settings.tracking, "retest", unbind(settings), tags, state=settings.paths.state_folder()
     ) as run:
         measurement = measure(
             policy,

@@ -6,12 +6,12 @@ last checkpoint and ends with the same policy as one that was not.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ninegrid.app import stage
 from ninegrid.chat.format import ChatSettings
-from ninegrid.config import TaskSettings
+from ninegrid.config import TaskSettings, unbind
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.paths import PathSettings
 from ninegrid.policy.settings import ModelSettings
@@ -54,9 +54,9 @@ def main(settings: Settings) -> None:
     examples = read_examples(task, boards)
     hashes = input_hashes({"model": paths.folder("model"), "train": boards})
     checkpoints = Checkpoints(paths.state_folder("checkpoints"), run_digest(_what_counts(settings), hashes))
-    tags = {**hashes, "reward_table": asdict(settings.reward), "seed": settings.train.seed}
+    tags = {**hashes, "reward_table": unbind(settings.reward), "seed": settings.train.seed}
     with track(
-        settings.tracking, "train_gspo", asdict(settings), tags, state=settings.paths.state_folder()
+        settings.tracking, "train_gspo", unbind(settings), tags, state=settings.paths.state_folder()
     ) as run:
         trained = train_policy(paths.folder("model"), task, examples, settings, checkpoints, run)
         write_training(trained, settings, paths.folder("policy"), paths.folder("train"))
@@ -66,7 +66,7 @@ def main(settings: Settings) -> None:
 
 def _what_counts(settings: Settings) -> dict[str, Any]:
     """The settings that a checkpoint depends on: not where files lie, nor how often they are saved."""
-    counts = asdict(settings)
+    counts = unbind(settings)
     del counts["paths"], counts["tracking"], counts["train"]["checkpoint_every"]
     return counts
 

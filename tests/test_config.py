@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from ninegrid.app import read_sections
-from ninegrid.config import bind, require
+from ninegrid.config import bind, flatten, require, unbind
 from ninegrid.errors import SettingsError
 from ninegrid.params import check_overrides, compose, describe_changes, read_params
 from ninegrid.settings import validate
@@ -53,6 +53,11 @@ def test_binds_nested_values_and_defaults():
 def test_refuses_with_key_value_and_what_is_allowed(raw, message):
     with pytest.raises(SettingsError, match=message):
         bind(Outer, raw)
+
+
+def test_settings_go_back_to_the_keys_they_came_from():
+    params = compose(["train.steps=3", "reward.win=2"])
+    assert flatten(unbind(validate(params))) == flatten(params)
 
 
 def test_committed_params_are_what_conf_composes_to():

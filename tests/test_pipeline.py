@@ -123,7 +123,7 @@ def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
     training = runs["train_gspo"]
-    assert training.data.params["reward.outcomes.win"] == "1.0"
+    assert training.data.params["reward.win"] == "1.0"
     assert training.data.params["train.n_samples"] == "4"
     history = client.get_metric_history(training.info.run_id, "rollout/rewards_mean")
     assert [metric.step for metric in history] == [1, 2]
