@@ -24,9 +24,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninegrid.config import SECTIONS, bind, unknown_key
 from ninegrid.errors import NinegridError
-from ninegrid.params import check_overrides, compose, describe_changes, read_params
+from ninegrid.params import check_overrides, compose, describe_changes, plain, read_params
 from ninegrid.progress import say
 from ninegrid.project import store_root
+
+SHOWN_CHANGES = 4
+"""Differences from conf/ that are listed one by one when a stage starts."""
 
 HELP = """{about}
 
@@ -56,13 +59,13 @@ def stage(main: Callable[[Any], None]) -> Callable[[], None]:
 
     def job(config: DictConfig) -> None:
         with _one_message(name):
-            main(read_sections(settings_class, OmegaConf.to_container(config, resolve=True)))
+            main(read_sections(settings_class, plain(config)))
 
     @functools.wraps(main)
     def entry() -> None:
         with _one_message(name):
             params = read_params()
-            check_overrides(sys.argv[1:], params)
+            check_overrides(sys.argv[1:], params, [field.name for field in fields(settings_class)])
             _tell_difference(name, params)
         _register(name, main, settings_class, params)
         hydra.main(version_base="1.3", config_path=None, config_name="params")(job)()
@@ -98,13 +101,23 @@ def _one_message(name: str) -> Iterator[None]:
         yield
     except NinegridError as error:
         say(f"{name}: {error}")
+        if "DVC_STAGE" in os.environ:
+            say("  -> what DVC removed to run this stage comes back with: dvc checkout")
         sys.exit(2)
+    except KeyboardInterrupt:
+        say(f"{name}: stopped; run it again to go on")
+        sys.exit(130)
 
 
 def _tell_difference(name: str, params: Mapping[str, Any]) -> None:
     """Say in one line how params.yaml differs from what conf/ composes to, if it does."""
     changes = describe_changes(compose([]), params)
-    if changes:
+    if len(changes) > SHOWN_CHANGES:
+        say(
+            f"{name}: params.yaml differs from conf/ in {len(changes)} settings; "
+            "list them with: python -m ninegrid.params --check"
+        )
+    elif changes:
         say(f"{name}: params.yaml differs from conf/: {'; '.join(changes)}")
 
 

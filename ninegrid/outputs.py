@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ def output_folder(folder: Path) -> Iterator[Path]:
     Raises:
         DataError: it cannot be written.
     """
+    folder = folder.resolve()  # a link stays a link to where the files go
     try:
         with new_folder(folder) as draft:
             yield draft.path
@@ -35,6 +36,7 @@ def check_writable(folder: Path) -> None:
     Raises:
         DataError: it cannot be written.
     """
+    folder = folder.resolve()
     probe = folder.parent / f".{folder.name}.probe"
     try:
         if folder.exists() and not folder.is_dir():
@@ -52,14 +54,17 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path, stage: str) -> Any:
-    """Read what a stage wrote.
+def read_json(path: Path, stage: str, keys: Collection[str] = ()) -> dict[str, Any]:
+    """Read what a stage wrote: an object that has at least ``keys``.
 
     Raises:
-        DataError: the file is missing or not JSON; names the stage that makes it.
+        DataError: the file is missing, not JSON or not that; names the stage that makes it.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or any(key not in content for key in keys):
+            raise ValueError(f"expected an object with {', '.join(keys) or 'keys'}")
+        return content
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist", hint=f"make it with: dvc repro {stage}") from error
     except (OSError, ValueError) as error:

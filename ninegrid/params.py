@@ -1,7 +1,8 @@
 """``params.yaml``: composed from ``conf/``, committed, and read by every stage and by DVC.
 
 Run as ``python -m ninegrid.params [KEY=VALUE ...]`` to compose it anew with overrides, for
-example ``model=qwen3_0_6b reward.win=2``; ``--check`` only validates what is there.
+example ``model=qwen3_0_6b reward.win=2``; ``--check`` only validates what is there.  It always starts
+from ``conf/``: give all overrides that are to hold at once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from ninegrid.config import flatten, unknown_key
 from ninegrid.errors import NinegridError, SettingsError
@@ -37,7 +39,7 @@ def read_params() -> Params:
         raw = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except FileNotFoundError as error:
         raise SettingsError(f"{path} does not exist", hint=hint) from error
-    except (OSError, ValueError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
         raise SettingsError(f"{path} cannot be read: {error}", hint=hint) from error
     if not isinstance(raw, dict):
         raise SettingsError(f"{path} holds no mapping", hint=hint)
@@ -55,16 +57,36 @@ def compose(overrides: Sequence[str]) -> Params:
         with initialize_config_dir(conf, version_base="1.3"):
             config = hydra_compose("config", overrides=list(overrides))
         raw = OmegaConf.to_container(config, resolve=True)
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         raise SettingsError(f"cannot compose conf/ with {' '.join(overrides)}: {error}") from error
     assert isinstance(raw, dict)
     return {str(key): value for key, value in raw.items()}
 
 
-def check_overrides(arguments: Sequence[str], params: Mapping[str, Any]) -> None:
-    """Refuse command-line overrides of settings that ``params`` does not have.
+def plain(config: Any) -> Params:
+    """An OmegaConf object as plain, fully resolved data.
 
-    Hydra would refuse them too, later and without saying which setting may have been meant.
+    Raises:
+        SettingsError: an interpolation leads nowhere.
+    """
+    try:
+        raw = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise SettingsError(f"cannot resolve the settings: {error}") from error
+    assert isinstance(raw, dict)
+    return {str(key): value for key, value in raw.items()}
+
+
+def check_overrides(arguments: Sequence[str], params: Mapping[str, Any], sections: Sequence[str]) -> None:
+    """Refuse command-line overrides of settings that do not exist, or that the stage does not read.
+
+    Hydra would refuse the first kind too, later and without saying which setting may have been
+    meant; the second kind would be taken and do nothing.
+
+    Args:
+        arguments: of the command line.
+        params: the content of ``params.yaml``.
+        sections: those that the stage reads.
 
     Raises:
         SettingsError: naming the setting and the nearest one.
@@ -79,6 +101,11 @@ def check_overrides(arguments: Sequence[str], params: Mapping[str, Any]) -> None
             raise SettingsError(f"cannot read {argument!r}: {error}") from error
         if not (override.is_add() or override.is_delete()):
             _check_key(override.key_or_group, params, argument)
+        section = override.key_or_group.split(".")[0]
+        if section in params and section not in sections:
+            raise SettingsError(
+                f"{argument}: this stage does not read {section}; it reads {', '.join(sections)}"
+            )
 
 
 def _check_key(key: str, params: Mapping[str, Any], argument: str) -> None:
@@ -141,7 +168,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _changes_to(params: Params) -> list[str]:
     if not (project_root() / "params.yaml").exists():
         return ["written"]
-    return describe_changes(read_params(), params) or ["unchanged"]
+    try:
+        old = read_params()
+    except SettingsError as error:
+        return [f"replaced, since the old one could not be read: {error.message}"]
+    return describe_changes(old, params) or ["unchanged"]
 
 
 def _print(changes: Iterable[str], title: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 
 
 class Progress:
@@ -39,6 +40,12 @@ class Progress:
             f"{self._label} {self._done}/{self._total}{tail}  {pace:.2f} s each  ETA {left}", file=sys.stderr
         )
         sys.stderr.flush()
+
+
+def interval_text(change: Mapping[str, float | None]) -> str:
+    """The interval of a change in brackets; there is none when all boards are of one class."""
+    low, high = change["low"], change["high"]
+    return "[one class: no interval]" if low is None or high is None else f"[{low:+.3f}, {high:+.3f}]"
 
 
 def say(message: str) -> None:

@@ -12,6 +12,7 @@ from ninegrid.app import read_sections
 from ninegrid.errors import DataError, NinegridError
 from ninegrid.params import read_params
 from ninegrid.paths import PathSettings
+from ninegrid.progress import interval_text
 from ninegrid.project import project_root
 
 
@@ -49,7 +50,7 @@ def _lines(decoding: str, figures: Mapping[str, Any]) -> list[str]:
     rows = {"mean score": figures["score"], **{f"{n} rate": c for n, c in figures["milestones"].items()}}
     return [
         f"  {decoding:8} {name:13} {row['before']:+.3f} -> {row['after']:+.3f}   "
-        f"{row['change']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+        f"{row['change']:+.3f} {interval_text(row)}"
         for name, row in rows.items()
     ]
 

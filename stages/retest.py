@@ -6,6 +6,7 @@ Run by DVC, or as ``python -m stages.retest [KEY=VALUE ...]``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ninegrid.app import stage
 from ninegrid.chat.format import ChatSettings
@@ -42,13 +43,26 @@ def main(settings: Settings) -> None:
 
     from ninegrid.evaluation.conditions import check_conditions
     from ninegrid.evaluation.measure import measure
-    from ninegrid.evaluation.retest import compare_with_baseline, mirror_retest, say_change, write_retest
+    from ninegrid.evaluation.retest import (
+        compare_with_baseline,
+        mirror_retest,
+        read_inputs,
+        say_change,
+        write_retest,
+    )
     from ninegrid.outputs import check_writable
+    from ninegrid.policy.agent import Agent
 
     paths, folder = settings.paths, settings.paths.folder("retest")
     baseline, policy = paths.folder("baseline"), paths.folder("policy")
     boards = paths.folder("boards") / "heldout.jsonl"
     check_writable(folder)
+    inputs = read_inputs(paths, task)
+
+    def check(agent: Agent, conditions: dict[str, Any]) -> None:
+        check_conditions(baseline, conditions)
+        inputs.check_policy(agent)
+
     tags = {
         **input_hashes({"policy": policy, "heldout": boards, "baseline": baseline / "episodes.jsonl"}),
         "reward_table": unbind(settings.reward),
@@ -65,10 +79,10 @@ def main(settings: Settings) -> None:
             settings.reward,
             settings,
             label="retest",
-            before=lambda conditions: check_conditions(baseline, conditions),
+            before=check,
         )
-        result = compare_with_baseline(baseline, measurement, task, settings.reward, settings.eval)
-        write_retest(folder, result, paths)
+        result = compare_with_baseline(inputs, measurement, task, settings.reward, settings.eval)
+        write_retest(folder, result)
         mirror_retest(run, result, folder)
     say_change(result)
 

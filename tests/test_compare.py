@@ -11,6 +11,7 @@ from ninegrid.evaluation.conditions import check_conditions, write_conditions
 from ninegrid.evaluation.episodes import Episode, read_episodes, write_episodes
 from ninegrid.evaluation.metrics import evaluation_metrics
 from ninegrid.evaluation.settings import EvalSettings
+from ninegrid.progress import interval_text
 from ninegrid.reward import RewardTable
 
 SCORE = {"no_tool_call": -1.0, "occupied": -1.0, "legal": 0.0, "optimal": 0.8, "win": 1.0}
@@ -73,6 +74,16 @@ def test_a_change_that_is_the_same_everywhere_has_no_width(comparison):
     assert (found["change"], found["low"], found["high"]) == (1.0, 1.0, 1.0)
 
 
+def test_one_symmetry_class_has_no_interval(comparison):
+    before, after = (
+        [replace(e, group="the same") for e in evaluation(*outcomes)]
+        for outcomes in (["legal", "win"], ["win", "win"])
+    )
+    found = comparison.compare(before, after)["sampled"]["score"]
+    assert (found["change"], found["low"], found["high"]) == (0.5, None, None)
+    assert interval_text(found) == "[one class: no interval]"
+
+
 def test_other_replies_are_refused(comparison):
     with pytest.raises(ConditionsError, match="b1"):
         comparison.compare(evaluation("legal", "win"), evaluation("legal"))
@@ -105,13 +116,15 @@ def test_episodes_survive_the_file_and_a_damaged_line_is_named(tmp_path):
     path = tmp_path / "episodes.jsonl"
     episodes = [replace(episode("b0", "win"), reply="line\nbreak \ud800 \u2028 end"), episode("b1", "legal")]
     write_episodes(path, episodes)
-    assert read_episodes(path) == episodes
+    assert read_episodes(path, SCORE) == episodes
     assert list(json.loads(path.read_text().splitlines()[0])) == list(asdict(episodes[0]))
     path.write_text(path.read_text() + '{"example": 1}\n')
     with pytest.raises(DataError, match="line 3"):
-        read_episodes(path)
+        read_episodes(path, SCORE)
+    with pytest.raises(DataError, match="line 1 is not an episode: unknown outcome 'win'"):
+        read_episodes(path, {"legal"})
     with pytest.raises(DataError, match="does not exist"):
-        read_episodes(tmp_path / "none.jsonl")
+        read_episodes(tmp_path / "none.jsonl", SCORE)
 
 
 def test_differing_conditions_are_named_with_both_values(tmp_path):

@@ -103,12 +103,16 @@ def test_impossible_settings_are_refused(override, message):
 
 def test_overrides_of_unknown_settings_name_the_nearest():
     params = compose([])
-    check_overrides(["train.steps=5", "reward.win=1,2", "+reward.extra=1", "-m", "hydra.run.dir=x"], params)
+    check_overrides(
+        ["train.steps=5", "reward.win=1,2", "+reward.extra=1", "-m", "hydra.run.dir=x"], params, list(params)
+    )
     with pytest.raises(SettingsError, match=r"unknown setting train\.stepz; did you mean train\.steps\?"):
-        check_overrides(["train.stepz=5"], params)
+        check_overrides(["train.stepz=5"], params, list(params))
     with pytest.raises(SettingsError, match="is a group of settings") as caught:
-        check_overrides(["reward=shaped"], params)
+        check_overrides(["reward=shaped"], params, list(params))
     assert "python -m ninegrid.params reward=shaped" in str(caught.value)
+    with pytest.raises(SettingsError, match="does not read boards; it reads task, train"):
+        check_overrides(["boards.seed=5"], params, ["task", "train"])
 
 
 def test_a_stage_reads_its_sections_and_no_others():

@@ -114,7 +114,7 @@ def test_an_experiment_composes_and_reruns_two_stages(project):
 def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
     from mlflow import MlflowClient
 
-    project.params("experiment=smoke", "model=talker", "train.learning_rate=0.01")
+    project.params("experiment=smoke", "model=talker", "train.learning_rate=0.01", "reward.occupied=-0.25")
     project.dvc("repro", MLFLOW_TRACKING_URI="")
     client = MlflowClient(f"sqlite:///{project.root}/.ninegrid/mlflow.db")
     (experiment,) = [e for e in client.search_experiments() if e.name == "ninegrid"]
@@ -133,6 +133,8 @@ def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
     assert found["baseline/sampled/score_mean"] == pytest.approx(comparison["before"])
     assert found["retest/sampled/score_mean"] == pytest.approx(comparison["after"])
     assert found["change/sampled/score"] == pytest.approx(comparison["change"])
+    rewards = found["retest/sampled/reward_mean"] - found["baseline/sampled/reward_mean"]
+    assert found["change/sampled/reward"] == pytest.approx(rewards)
     names = {a.path for a in client.list_artifacts(runs["retest"].info.run_id)}
     assert {"report.html", "comparison.json", "figures", "retest"} <= names
 
@@ -218,6 +220,9 @@ def _wait_for(condition, process, seconds=120):
     [
         ("train_gspo", "train.stepz=5", "unknown setting train.stepz; did you mean train.steps?"),
         ("train_gspo", "train.n_samples=1", "train.n_samples = 1, allowed: >= 2"),
+        ("train_gspo", "boards.seed=5", "this stage does not read boards"),
+        ("train_gspo", "train.learning_rate=1e38", "not finite"),
+        ("train_gspo", "train.steps=${oops}", "cannot resolve the settings"),
         ("generate_boards", "boards.heldout_share=1.5", "boards.heldout_share = 1.5"),
         ("generate_boards", "boards.count=5000", "only 2201"),
         ("train_gspo", "reward.win=abc", "reward.win = 'abc', expected a number"),
@@ -237,6 +242,70 @@ def test_bad_settings_get_one_message_and_lose_nothing(ready, stage, override, m
     assert _snapshot(ready.root / "data") == before
 
 
+@pytest.mark.parametrize(
+    ("damaged", "content", "message"),
+    [
+        ("baseline/episodes.jsonl", '{"example": 1}\n', "line 1 is not an episode"),
+        ("baseline/conditions.json", "[]", "conditions.json cannot be read"),
+        ("baseline/metrics.json", "{}", "expected an object with sampled, greedy"),
+        ("train/metrics.json", "{}", "expected an object with algorithm"),
+        ("boards/manifest.json", "{}", "expected an object with examples"),
+        ("train/steps.csv", "step,train/loss\n1,abc\n", "'abc' is not a number"),
+        ("boards/heldout.jsonl", "nonsense\n", "heldout.jsonl"),
+    ],
+)
+def test_damaged_files_get_one_message_before_anything_is_measured(ready, damaged, content, message):
+    path = ready.root / "data" / damaged
+    whole = path.read_bytes()
+    try:
+        path.write_text(content)
+        result = ready.python("-m", "stages.retest", check=False)
+    finally:
+        path.write_bytes(whole)
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "retest: board" not in result.stderr
+
+
+def test_weights_that_training_did_not_end_with_are_refused(ready):
+    from safetensors.torch import load_file, save_file
+
+    path = ready.root / "data/policy/model.safetensors"
+    whole = path.read_bytes()
+    try:
+        weights = load_file(path)
+        weights["model.norm.weight"][0] += 1e-3
+        save_file(weights, path, metadata={"format": "pt"})
+        result = ready.python("-m", "stages.retest", check=False)
+    finally:
+        path.write_bytes(whole)
+    assert result.returncode == 2
+    assert "training ended with" in result.stderr
+
+
+def test_a_policy_that_cannot_be_saved_leaves_record_and_policy_as_they_were(ready, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    before = _snapshot(ready.root / "data")
+    override = f"paths.policy={tmp_path}/file/policy"
+    result = ready.python("-m", "stages.train_gspo", override, check=False)
+    assert result.returncode == 2
+    assert "cannot write" in result.stderr
+    assert _snapshot(ready.root / "data") == before
+
+
+@pytest.mark.parametrize("content", ["train: {a: [1", "- a list", ""])
+def test_unreadable_params_are_one_message_and_can_be_composed_anew(project, content):
+    path = project.root / "params.yaml"
+    whole = path.read_text()
+    path.write_text(content)
+    result = project.python("-m", "stages.generate_boards", check=False)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    project.python("-m", "ninegrid.params")
+    assert path.read_text() == whole
+
+
 def _snapshot(folder):
     return {str(p): p.stat().st_mtime_ns for p in sorted(folder.rglob("*")) if p.is_file()}
 
@@ -254,7 +323,7 @@ def ready(tmp_path_factory, talker_dir):
 def test_entrypoints_are_hydra_apps_from_any_directory(ready, stage, tmp_path):
     for flag in (["--help"], ["--cfg", "job"]):
         result = subprocess.run(
-            [sys.executable, "-m", f"stages.{stage}", "boards.seed=5", *flag],
+            [sys.executable, "-m", f"stages.{stage}", "tracking.experiment=elsewhere", *flag],
             cwd=tmp_path,
             env=ready.environment(),
             capture_output=True,
@@ -262,7 +331,7 @@ def test_entrypoints_are_hydra_apps_from_any_directory(ready, stage, tmp_path):
             check=True,
         )
         assert "heldout_share" in result.stdout
-        assert "seed: 5" in result.stdout
+        assert "experiment: elsewhere" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -229,6 +229,18 @@ def test_what_is_not_finite_stops_before_the_update_and_names_the_board(
     assert weights_sha256(agent.policy.model) == before
 
 
+def test_a_policy_that_diverged_is_refused_not_judged(agent, examples):
+    with torch.no_grad():
+        agent.policy.model.lm_head.weight.fill_(math.nan)
+    with pytest.raises(TrainingError, match="not finite"):
+        groups_of(agent, examples)
+
+
+def test_weights_that_overflow_stop_the_training(agent, published, examples, tmp_path):
+    with pytest.raises(TrainingError, match="not finite"):
+        train(agent, published, examples, replace(SETTINGS, learning_rate=1e38), tmp_path)
+
+
 def test_rewards_that_are_not_finite_are_refused(agent, published, examples):
     broken = RewardTable({**published.outcomes, **dict.fromkeys(published.outcomes, math.inf)})
     with pytest.raises(TrainingError, match=examples[0].id), np.errstate(invalid="ignore"):

@@ -96,13 +96,14 @@ class Comparison:
 
     def _changes(
         self, pairs: Sequence[Pair], quantities: Mapping[str, Quantity]
-    ) -> dict[str, dict[str, float]]:
+    ) -> dict[str, dict[str, float | None]]:
         """Mean before, after, and the change with its bootstrap interval, of each quantity."""
         before_SK = np.array([[q(b) for q in quantities.values()] for b, _ in pairs])
         after_SK = np.array([[q(a) for q in quantities.values()] for _, a in pairs])
+        groups = [b.group for b, _ in pairs]
         low_K, high_K = cluster_bootstrap(
             after_SK - before_SK,
-            [b.group for b, _ in pairs],
+            groups,
             resamples=self.settings.resamples,
             confidence=self.settings.confidence,
             seed=self.settings.seed,
@@ -113,8 +114,9 @@ class Comparison:
                 "before": float(b),
                 "after": float(a),
                 "change": float(a - b),
-                "low": float(low),
-                "high": float(high),
+                # One class resampled is always itself: an interval without width would be false.
+                "low": float(low) if len(set(groups)) > 1 else None,
+                "high": float(high) if len(set(groups)) > 1 else None,
             }
             for name, (b, a, low, high) in zip(quantities, columns, strict=True)
         }

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ninegrid.errors import ConditionsError, DataError
+from ninegrid.errors import ConditionsError
+from ninegrid.outputs import read_json
 
 FILE = "conditions.json"
 
@@ -29,15 +30,7 @@ def check_conditions(folder: Path, actual: Mapping[str, Any]) -> None:
         DataError: the saved file is missing or unreadable.
         ConditionsError: they differ; names each difference with both values.
     """
-    path = folder / FILE
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{path} does not exist", hint="measure the baseline: dvc repro baseline_eval"
-        ) from error
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}", hint="dvc repro -f baseline_eval") from error
+    saved = read_json(folder / FILE, "baseline_eval")
     current = json.loads(json.dumps(actual))
     differing = sorted(k for k in saved.keys() | current.keys() if saved.get(k) != current.get(k))
     if differing:

@@ -7,7 +7,7 @@ outcome that was found.  Rewards stand beside the outcome, never instead of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,8 @@ def write_episodes(path: Path, episodes: Iterable[Episode]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def read_episodes(path: Path) -> list[Episode]:
-    """Read what `write_episodes` wrote.
+def read_episodes(path: Path, outcomes: Collection[str]) -> list[Episode]:
+    """Read what `write_episodes` wrote, with the outcomes that the task knows.
 
     Raises:
         DataError: the file is missing, or a line is not an episode; names the line.
@@ -92,11 +92,14 @@ def read_episodes(path: Path) -> list[Episode]:
     if not path.exists():
         raise DataError(f"{path} does not exist", hint="make it with: dvc repro baseline_eval")
     episodes = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            episodes.append(Episode(**json.loads(line)))
+            episode = Episode(**json.loads(line))
+            if episode.outcome not in outcomes:
+                raise ValueError(f"unknown outcome {episode.outcome!r}")
         except (TypeError, ValueError) as error:
             raise DataError(
                 f"{path}, line {number} is not an episode: {error}", hint="dvc repro -f baseline_eval"
             ) from error
+        episodes.append(episode)
     return episodes

@@ -71,20 +71,21 @@ def measure(
     settings: MeasureSettings,
     *,
     label: str,
-    before: Callable[[dict[str, Any]], None] = lambda conditions: None,
+    before: Callable[[Agent, dict[str, Any]], None] = lambda agent, conditions: None,
 ) -> Measurement:
     """Evaluate the policy in the folder ``policy`` on the examples in the file ``boards``.
 
     Args:
         table: the reward in force, beside the task's fixed score.
         label: names the measurement on progress lines.
-        before: called with the conditions before the first reply is sampled; may refuse them.
+        before: called with the loaded agent and the conditions before the first reply is sampled; may
+            refuse them.
     """
     examples = read_examples(task, boards)
     agent = open_agent(policy, task, settings)
     conditions = agent.conditions(examples, settings.engine)
     conditions |= {"seed": settings.eval.seed, "n_samples": settings.eval.n_samples}
-    before(conditions)
+    before(agent, conditions)
     episodes = evaluate(agent.sampler, examples, settings.eval, table, label)
     metrics = evaluation_metrics(episodes, task, examples, settings.eval.confidence)
     for decoding, line in headline(metrics).items():

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ninegrid.errors import DataError
 from ninegrid.evaluation.compare import Comparison, rejudged
 from ninegrid.evaluation.episodes import Episode, read_episodes
 from ninegrid.evaluation.measure import Measurement, flat_metrics, mirror_measurement
@@ -14,13 +15,67 @@ from ninegrid.evaluation.metrics import DECODINGS
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.outputs import output_folder, read_json, write_json
 from ninegrid.paths import PathSettings
-from ninegrid.progress import say
-from ninegrid.report.inputs import ReportInputs
+from ninegrid.policy.agent import Agent
+from ninegrid.policy.loading import weights_sha256
+from ninegrid.progress import interval_text, say
+from ninegrid.report.inputs import ReportInputs, read_steps
 from ninegrid.report.page import write_report
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import is_flat
 from ninegrid.tasks.protocol import Task, ToolCall
 from ninegrid.tracking import Run
+
+TRAINING_KEYS = ("algorithm", "model", "seed", "steps", "n_boards", "n_samples", "weights_sha256")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What earlier stages left, read and checked before anything is measured.
+
+    Attributes:
+        baseline: the baseline's episodes.
+        baseline_metrics: its ``metrics.json``.
+        training: the training's ``metrics.json``.
+        steps: rows of its ``steps.csv``.
+        boards: the boards' ``manifest.json``.
+    """
+
+    baseline: list[Episode]
+    baseline_metrics: dict[str, Any]
+    training: dict[str, Any]
+    steps: list[dict[str, float | None]]
+    boards: dict[str, Any]
+
+    def check_policy(self, agent: Agent) -> None:
+        """Make sure that the loaded weights are those that the training ended with.
+
+        Raises:
+            DataError: they are not.
+        """
+        actual, expected = weights_sha256(agent.policy.model), self.training["weights_sha256"]
+        if actual != expected:
+            raise DataError(
+                f"the policy's weights have sha256 {actual[:12]}..., training ended with {expected[:12]}...",
+                hint="get the trained policy back with dvc checkout, or train again: dvc repro -f train_gspo",
+            )
+
+
+def read_inputs(paths: PathSettings, task: Task) -> Inputs:
+    """Read all that the comparison and the report need.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+    baseline, train = paths.folder("baseline"), paths.folder("train")
+    return Inputs(
+        baseline=read_episodes(baseline / "episodes.jsonl", task.outcomes),
+        baseline_metrics=read_json(baseline / "metrics.json", "baseline_eval", DECODINGS),
+        training=read_json(train / "metrics.json", "train_gspo", TRAINING_KEYS),
+        steps=read_steps(train / "steps.csv"),
+        boards=read_json(
+            paths.folder("boards") / "manifest.json", "generate_boards", ("examples", "settings")
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -30,9 +85,9 @@ class Retest:
     Attributes:
         task: that both were measured on.
         table: the reward in force; the baseline's rewards are taken from it too.
+        eval: settings of both measurements.
         measurement: of the trained policy.
-        baseline: the baseline's episodes.
-        baseline_metrics: the baseline's ``metrics.json``.
+        inputs: of earlier stages.
         comparison: the content of ``comparison.json``.
     """
 
@@ -40,39 +95,41 @@ class Retest:
     table: RewardTable
     eval: EvalSettings
     measurement: Measurement
-    baseline: list[Episode]
-    baseline_metrics: dict[str, Any]
+    inputs: Inputs
     comparison: dict[str, Any]
+
+    @property
+    def baseline(self) -> list[Episode]:
+        """The baseline's episodes, rewarded by the table in force."""
+        return rejudged(self.inputs.baseline, self.table)
 
 
 def compare_with_baseline(
-    folder: Path, measurement: Measurement, task: Task, table: RewardTable, settings: EvalSettings
+    inputs: Inputs, measurement: Measurement, task: Task, table: RewardTable, settings: EvalSettings
 ) -> Retest:
-    """Pair the measurement with the baseline in ``folder``.
+    """Pair the measurement with the baseline.
 
     Raises:
-        DataError: the baseline is missing or damaged.
-        ConditionsError: it holds other replies.
+        ConditionsError: the baseline holds other replies.
     """
-    baseline = rejudged(read_episodes(folder / "episodes.jsonl"), table)
+    baseline = rejudged(inputs.baseline, table)
     flat = frozenset(e.id for e in measurement.examples if is_flat(task, e))
     comparison = Comparison(task, settings, flat).compare(baseline, measurement.episodes)
     comparison["players"] = measurement.metrics["players"]
-    metrics = read_json(folder / "metrics.json", "baseline_eval")
-    return Retest(task, table, settings, measurement, baseline, metrics, comparison)
+    return Retest(task, table, settings, measurement, inputs, comparison)
 
 
-def write_retest(folder: Path, result: Retest, paths: PathSettings) -> None:
+def write_retest(folder: Path, result: Retest) -> None:
     """Write episodes, metrics, comparison, and the report with its figures."""
     with output_folder(folder) as draft:
         result.measurement.fill(draft)
         write_json(draft / "comparison.json", result.comparison)
-        write_report(draft, _report_inputs(result, paths))
+        write_report(draft, _report_inputs(result))
 
 
 def mirror_retest(run: Run, result: Retest, folder: Path) -> None:
     """Mirror baseline, retest and change side by side, so that runs compare whole loops."""
-    run.metrics(flat_metrics("baseline", result.baseline_metrics))
+    run.metrics(flat_metrics("baseline", _rewarded(result)))
     mirror_measurement(run, "retest", result.measurement, folder)
     for decoding in DECODINGS:
         figures = result.comparison[decoding]
@@ -85,25 +142,33 @@ def mirror_retest(run: Run, result: Retest, folder: Path) -> None:
     run.artifact(folder / "figures", "figures")
 
 
+def _rewarded(result: Retest) -> dict[str, Any]:
+    """The baseline's metrics with its mean reward under the table in force, like the retest's."""
+    metrics = dict(result.inputs.baseline_metrics)
+    for decoding in DECODINGS:
+        before = result.comparison[decoding]["reward"]["before"]
+        metrics[decoding] = {**metrics[decoding], "reward_mean": before}
+    return metrics
+
+
 def say_change(result: Retest) -> None:
     """The result in one line for each decoding."""
     for decoding in DECODINGS:
         score = result.comparison[decoding]["score"]
         say(
             f"retest: {decoding}: mean score {score['before']:+.3f} -> {score['after']:+.3f}, "
-            f"change {score['change']:+.3f} [{score['low']:+.3f}, {score['high']:+.3f}]"
+            f"change {score['change']:+.3f} {interval_text(score)}"
         )
 
 
 def _flat_change(stem: str, change: Mapping[str, float]) -> dict[str, float]:
-    return {stem: change["change"], f"{stem}_low": change["low"], f"{stem}_high": change["high"]}
+    ends = {f"{stem}_{end}": change[end] for end in ("low", "high") if change[end] is not None}
+    return {stem: change["change"], **ends}
 
 
-def _report_inputs(result: Retest, paths: PathSettings) -> ReportInputs:
+def _report_inputs(result: Retest) -> ReportInputs:
     task, measurement = result.task, result.measurement
-    train_folder = paths.folder("train")
-    training = read_json(train_folder / "metrics.json", "train_gspo")
-    boards = read_json(paths.folder("boards") / "manifest.json", "generate_boards")
+    training, boards = result.inputs.training, result.inputs.boards
     by_id = {example.id: example for example in measurement.examples}
 
     def draw(example_id: str, calls: Mapping[str, ToolCall | None]) -> str:
@@ -124,12 +189,12 @@ def _report_inputs(result: Retest, paths: PathSettings) -> ReportInputs:
         players=_players(result),
         prompt=measurement.agent.chat.render(measurement.examples[0]),
         draw=draw,
-        baseline_metrics=result.baseline_metrics,
+        baseline_metrics=_rewarded(result),
         retest_metrics=measurement.metrics,
         comparison=result.comparison,
         baseline_episodes=list(map(asdict, result.baseline)),
         retest_episodes=list(map(asdict, measurement.episodes)),
-        steps=train_folder / "steps.csv",
+        steps=result.inputs.steps,
         facts=_facts(result, training),
     )
 

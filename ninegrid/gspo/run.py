@@ -17,7 +17,7 @@ from ninegrid.gspo.settings import TrainSettings
 from ninegrid.gspo.trainer import Trainer
 from ninegrid.outputs import output_folder, write_csv, write_json
 from ninegrid.policy.agent import Agent, AgentSettings, open_agent
-from ninegrid.policy.loading import save_policy, weights_sha256
+from ninegrid.policy.loading import weights_sha256, write_model
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example, Task
 from ninegrid.tracking import Run
@@ -62,12 +62,13 @@ def train_policy(
 def write_training(trained: Trained, settings: RunSettings, policy: Path, folder: Path) -> None:
     """Write the policy, with the chat template it was trained under, and the training's record."""
     agent = trained.agent
-    with output_folder(folder) as draft:
+    # The record and the policy appear together: both are written whole before either is published.
+    with output_folder(folder) as draft, output_folder(policy) as weights:
         columns = list(trained.rows[0]) if trained.rows else ["step"]
         write_csv(draft / "steps.csv", trained.rows, columns)
         write_json(draft / "metrics.json", _summary(trained, settings))
         agent.write_prompt(draft, trained.example)
-    save_policy(agent.policy, policy, agent.chat.saved_tokenizer())
+        write_model(agent.policy.model, agent.chat.saved_tokenizer(), weights)
 
 
 def run_digest(settings: Mapping[str, Any], hashes: Mapping[str, str]) -> str:

@@ -92,7 +92,13 @@ class Updater:
             raise TrainingError(f"gradient norm is {norm} on boards {_ids(scored)}; no update was made")
         stats.losses.append(loss)
         stats.grad_norms.append(norm)
-        stats.weight_changes.append(step_with_change(self._optimizer, self._parameters))
+        change = step_with_change(self._optimizer, self._parameters)
+        if not math.isfinite(change):
+            raise TrainingError(
+                f"the weights are not finite after the update on boards {_ids(scored)}",
+                hint="train again with a smaller train.learning_rate",
+            )
+        stats.weight_changes.append(change)
 
     def _accumulate(
         self, chunk: list[Scored], n_samples: int, stats: UpdateStats, *, on_policy: bool

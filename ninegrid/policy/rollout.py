@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ninegrid.chat.format import ChatFormat
 from ninegrid.chat.judging import judge_reply
+from ninegrid.errors import TrainingError
 from ninegrid.tasks.protocol import Example, Judgement, Task
 from ninegrid.tree.draw import uniforms
 from ninegrid.tree.engine import Completion, Engine, Request
@@ -110,6 +113,11 @@ class Sampler:
     def _judged(
         self, example: Example, slot: int, prompt: tuple[int, ...], completion: Completion, n_samples: int
     ) -> Rollout:
+        if not np.isfinite(completion.logprobs).all():
+            raise TrainingError(
+                f"the policy's log-probs on {example.id} are not finite: its weights have diverged",
+                hint="train again with a smaller train.learning_rate",
+            )
         text = self.chat.decode(completion.tokens)
         judgement = judge_reply(self.task, example, text)
         index = self.chat.decision_index(completion.tokens, judgement)
