@@ -55,12 +55,9 @@ def compose(overrides: Sequence[str]) -> Params:
     conf = str(project_root() / "conf")
     try:
         with initialize_config_dir(conf, version_base="1.3"):
-            config = hydra_compose("config", overrides=list(overrides))
-        raw = OmegaConf.to_container(config, resolve=True)
+            return plain(hydra_compose("config", overrides=list(overrides)))
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         raise SettingsError(f"cannot compose conf/ with {' '.join(overrides)}: {error}") from error
-    assert isinstance(raw, dict)
-    return {str(key): value for key, value in raw.items()}
 
 
 def plain(config: Any) -> Params:

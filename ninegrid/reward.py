@@ -54,7 +54,3 @@ class RewardTable:
     def reward(self, outcome: str, n_tokens: int) -> float:
         """Reward of one reply of ``n_tokens`` sampled tokens that ended in ``outcome``."""
         return self.outcomes[outcome] - self.length_penalty * n_tokens
-
-    def expected(self, probabilities: Mapping[str, float]) -> float:
-        """Mean reward under outcome probabilities, without the length term."""
-        return sum(p * self.outcomes[o] for o, p in probabilities.items())

@@ -88,6 +88,7 @@ class Retest:
         eval: settings of both measurements.
         measurement: of the trained policy.
         inputs: of earlier stages.
+        baseline: the baseline's episodes, rewarded by the table in force.
         comparison: the content of ``comparison.json``.
     """
 
@@ -96,12 +97,8 @@ class Retest:
     eval: EvalSettings
     measurement: Measurement
     inputs: Inputs
+    baseline: list[Episode]
     comparison: dict[str, Any]
-
-    @property
-    def baseline(self) -> list[Episode]:
-        """The baseline's episodes, rewarded by the table in force."""
-        return rejudged(self.inputs.baseline, self.table)
 
 
 def compare_with_baseline(
@@ -116,7 +113,7 @@ def compare_with_baseline(
     flat = frozenset(e.id for e in measurement.examples if is_flat(task, e))
     comparison = Comparison(task, settings, flat).compare(baseline, measurement.episodes)
     comparison["players"] = measurement.metrics["players"]
-    return Retest(task, table, settings, measurement, inputs, comparison)
+    return Retest(task, table, settings, measurement, inputs, baseline, comparison)
 
 
 def write_retest(folder: Path, result: Retest) -> None:

@@ -7,7 +7,7 @@ which nodes each may attend to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,11 +84,3 @@ class TokenTree:
             self._sees[node, node] = True
         self._filled = n
         return self._sees[start:n, :n]
-
-
-def distinct_tokens(sequences: Iterable[Sequence[int]]) -> int:
-    """How many nodes the tree of ``sequences`` has."""
-    tree = TokenTree()
-    for sequence in sequences:
-        tree.add(sequence)
-    return len(tree)
