@@ -20,12 +20,14 @@ def test_shared_beginnings_are_one_path():
     assert tree.depths.tolist() == [0, 1, 2, 2, 0]
 
 
-def test_a_node_sees_itself_and_its_ancestors_only():
+def test_paths_run_from_the_root_to_the_node():
     tree = TokenTree()
     tree.add([7, 8, 9])
-    tree.add([7, 8, 5])
-    expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]
-    assert tree.attends().astype(int).tolist() == expected
+    first = tree.paths().tolist()
+    assert first == [[0, ROOT, ROOT], [0, 1, ROOT], [0, 1, 2]]
+    tree.add([7, 8, 5, 6])
+    # Asked for again, from the new nodes on: 7 8 5 is 0 1 3, and 6 below it is node 4.
+    assert tree.paths(3).tolist() == [[0, 1, 3, ROOT], [0, 1, 3, 4]]
 
 
 @given(SEQUENCES)
@@ -41,9 +43,19 @@ def test_size_is_the_number_of_distinct_prefixes(sequences):
 def test_every_path_reads_back_its_sequence(sequences):
     tree = TokenTree()
     paths = [tree.add(s) for s in sequences]
-    sees = tree.attends()
+    found = tree.paths()
     for sequence, path in zip(sequences, paths, strict=True):
         assert tree.tokens[path].tolist() == sequence
         assert tree.depths[path].tolist() == list(range(len(sequence)))
-        # The last node sees exactly its path: as many nodes as the sequence has tokens.
-        assert np.flatnonzero(sees[path[-1]]).tolist() == sorted(path)
+        row = found[path[-1]]
+        assert row[row != ROOT].tolist() == path
+
+
+@given(SEQUENCES)
+def test_paths_do_not_depend_on_when_they_were_asked_for(sequences):
+    at_once, bit_by_bit = TokenTree(), TokenTree()
+    for sequence in sequences:
+        at_once.add(sequence)
+        bit_by_bit.add(sequence)
+        bit_by_bit.paths()
+    np.testing.assert_array_equal(at_once.paths(), bit_by_bit.paths())

@@ -10,7 +10,7 @@ import torch
 
 from ninegrid.chat.format import ChatSettings
 from ninegrid.errors import SettingsError, TrainingError
-from ninegrid.gspo.batch import boards_of_step, make_batch
+from ninegrid.gspo.batch import boards_of_round, make_batch
 from ninegrid.gspo.checkpoint import Checkpoints, State, digest
 from ninegrid.gspo.health import health_row
 from ninegrid.gspo.settings import TrainSettings, learning_rate
@@ -88,7 +88,7 @@ def test_spread_moves_the_weights(agent, published, examples, tmp_path, optimize
 
 
 def gradients(agent, batch, settings):
-    updater = Updater(agent.policy.model, agent.sampler.engine, _NoStep(agent.policy.model), settings, 1.0)
+    updater = Updater(agent.policy.model, agent.sampler.engine, _NoStep(agent.policy.model), settings, agent.sampler.decoding)
     stats = updater.update(batch)
     return {n: p.grad.clone() for n, p in agent.policy.model.named_parameters()}, stats
 
@@ -101,7 +101,7 @@ class _NoStep(torch.optim.SGD):
 
 
 def test_small_passes_give_the_same_gradient(agent, published, examples):
-    batch = make_batch(groups_of(agent, examples), published, scale_by_std=False)
+    batch = make_batch(groups_of(agent, examples), published, SETTINGS)
     loose = replace(SETTINGS, max_grad_norm=1e9)
     whole, whole_stats = gradients(agent, batch, loose)
     parts, part_stats = gradients(agent, batch, replace(loose, max_tokens_per_pass=150))
@@ -113,7 +113,7 @@ def test_small_passes_give_the_same_gradient(agent, published, examples):
 
 def test_the_gradient_is_that_of_the_objective_written_out(agent, published, examples):
     """On-policy the gradient is -mean(A / |y| * sum of d log p): computed here sample by sample."""
-    batch = make_batch(groups_of(agent, examples), published, scale_by_std=False)
+    batch = make_batch(groups_of(agent, examples), published, SETTINGS)
     found, _ = gradients(agent, batch, replace(SETTINGS, max_grad_norm=1e9))
     model = agent.policy.model
     model.zero_grad()
@@ -128,7 +128,7 @@ def test_the_gradient_is_that_of_the_objective_written_out(agent, published, exa
 
 
 def test_gradients_are_clipped_to_the_norm(agent, published, examples):
-    batch = make_batch(groups_of(agent, examples), published, scale_by_std=False)
+    batch = make_batch(groups_of(agent, examples), published, SETTINGS)
     found, stats = gradients(agent, batch, replace(SETTINGS, max_grad_norm=1e-3))
     assert stats.grad_norms[0] > 1e-3
     norm = math.sqrt(sum(float(g.norm()) ** 2 for g in found.values()))
@@ -138,8 +138,8 @@ def test_gradients_are_clipped_to_the_norm(agent, published, examples):
 def test_clipping_acts_from_the_second_pass_on(agent, published, examples):
     settings = replace(SETTINGS, passes=3, learning_rate=0.05, clip_low=0.01, clip_high=0.01)
     optimizer = torch.optim.SGD(agent.policy.model.parameters(), lr=0.5)
-    batch = make_batch(groups_of(agent, examples), published, scale_by_std=False)
-    stats = Updater(agent.policy.model, agent.sampler.engine, optimizer, settings, 1.0).update(batch)
+    batch = make_batch(groups_of(agent, examples), published, SETTINGS)
+    stats = Updater(agent.policy.model, agent.sampler.engine, optimizer, settings, agent.sampler.decoding).update(batch)
     scored = len(stats.clipped) // 3
     assert len(stats.losses) == 3
     assert not any(stats.clipped[:scored])
@@ -148,12 +148,12 @@ def test_clipping_acts_from_the_second_pass_on(agent, published, examples):
 
 
 def test_minibatches_deal_the_boards_in_turn(agent, published, examples):
-    batch = make_batch(groups_of(agent, examples), published, scale_by_std=False)
+    batch = make_batch(groups_of(agent, examples), published, SETTINGS)
     settings = replace(SETTINGS, minibatches=2, passes=2)
     assert settings.updates == 4
     stats = Updater(
         agent.policy.model, agent.sampler.engine, torch.optim.SGD(agent.policy.model.parameters(), 1e-3),
-        settings, 1.0,
+        settings, agent.sampler.decoding,
     ).update(batch)  # fmt: skip
     assert len(stats.losses) == 4
     # Every scored sample was scored once in each of the two passes.
@@ -194,12 +194,12 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path):
 def test_a_checkpoint_that_cannot_be_written_is_one_message(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(TrainingError, match=r"train\.checkpoint_every=0"):
-        Checkpoints(tmp_path / "file", "run").save(State(1, {}, {}, [], []))
+        Checkpoints(tmp_path / "file", "run").save(State(1, 1, {}, {}, [], []))
 
 
 def test_old_checkpoints_of_other_runs_are_pruned(tmp_path):
     for run in ("a", "b", "c", "d"):
-        Checkpoints(tmp_path, run).save(State(1, {}, {}, [], []))
+        Checkpoints(tmp_path, run).save(State(1, 1, {}, {}, [], []))
     assert len(list(tmp_path.iterdir())) == 3
     assert (tmp_path / "d" / "checkpoint.pt").exists()
 
@@ -214,7 +214,7 @@ def test_what_is_not_finite_stops_before_the_update_and_names_the_board(
     agent, published, examples, tmp_path, what
 ):
     groups = groups_of(agent, examples)
-    batch = make_batch(groups, published, scale_by_std=False)
+    batch = make_batch(groups, published, SETTINGS)
     row = int(np.flatnonzero((batch.advantages != 0).any(1))[0])
     column = int(np.flatnonzero(batch.advantages[row])[0])
     before = weights_sha256(agent.policy.model)
@@ -223,7 +223,7 @@ def test_what_is_not_finite_stops_before_the_update_and_names_the_board(
     else:
         agent.policy.model.lm_head.weight.register_hook(lambda gradient: gradient * torch.inf)
     optimizer = torch.optim.SGD(agent.policy.model.parameters(), lr=1.0)
-    updater = Updater(agent.policy.model, agent.sampler.engine, optimizer, SETTINGS, 1.0)
+    updater = Updater(agent.policy.model, agent.sampler.engine, optimizer, SETTINGS, agent.sampler.decoding)
     with pytest.raises(TrainingError, match=groups[row][0].example.id):
         updater.update(batch)
     assert weights_sha256(agent.policy.model) == before
@@ -244,7 +244,7 @@ def test_weights_that_overflow_stop_the_training(agent, published, examples, tmp
 def test_rewards_that_are_not_finite_are_refused(agent, published, examples):
     broken = RewardTable({**published.outcomes, **dict.fromkeys(published.outcomes, math.inf)})
     with pytest.raises(TrainingError, match=examples[0].id), np.errstate(invalid="ignore"):
-        make_batch(groups_of(agent, examples), broken, scale_by_std=False)
+        make_batch(groups_of(agent, examples), broken, SETTINGS)
 
 
 def test_more_boards_than_there_are_is_refused(agent, published, examples, tmp_path):
@@ -254,16 +254,16 @@ def test_more_boards_than_there_are_is_refused(agent, published, examples, tmp_p
 
 def test_the_length_penalty_is_paid_per_token(agent, published, examples):
     table = replace(published, length_penalty=0.25)
-    batch = make_batch(groups_of(agent, examples), table, scale_by_std=False)
-    plain = make_batch(batch.groups, published, scale_by_std=False)
+    batch = make_batch(groups_of(agent, examples), table, SETTINGS)
+    plain = make_batch(batch.groups, published, SETTINGS)
     lengths = [[len(r.completion.tokens) for r in group] for group in batch.groups]
     np.testing.assert_allclose(plain.rewards - batch.rewards, 0.25 * np.array(lengths))
     assert len({n for row in lengths for n in row}) > 1
 
 
 def test_the_row_counts_what_happened(agent, published, examples, tictactoe):
-    batch = make_batch(groups_of(agent, examples), published, scale_by_std=False)
-    row = health_row(3, batch, UpdateStats(), tictactoe, 1e-3)
+    batch = make_batch(groups_of(agent, examples), published, SETTINGS)
+    row = health_row(3, batch, [0, 1, 2, 3], UpdateStats(), tictactoe, 1e-3)
     outcomes = [r.judgement.outcome for r in batch.rollouts]
     assert row["step"] == 3
     assert row["rollout/outcome/no_tool_call"] == outcomes.count("no_tool_call") / 32
@@ -284,19 +284,19 @@ def test_groups_cut_at_the_limit_are_counted_apart(agent, tictactoe, examples, p
     groups = groups_of(agent, examples)
     cut = [[replace(r, completion=replace(r.completion, finish="length")) for r in g] for g in groups]
     constant = RewardTable(dict.fromkeys(tictactoe.outcomes, 0.0))
-    row = health_row(1, make_batch(cut, constant, scale_by_std=False), UpdateStats(), tictactoe, 0.1)
+    row = health_row(1, make_batch(cut, constant, SETTINGS), [0], UpdateStats(), tictactoe, 0.1)
     assert row["train/groups_all_truncated"] == 1
     assert row["train/groups_equal_reward"] == 0
     assert row["rollout/truncated_rate"] == 1
 
 
 def test_boards_are_a_fresh_permutation_of_each_epoch(examples):
-    epoch = [b.id for step in range(10) for b in boards_of_step(examples, step, 4, seed=1)]
+    epoch = [b.id for step in range(10) for b in boards_of_round(examples, step, 4, seed=1)]
     assert sorted(epoch) == sorted(e.id for e in examples)  # 10 steps of 4 are all 40 boards
-    following = [b.id for step in range(10, 20) for b in boards_of_step(examples, step, 4, seed=1)]
+    following = [b.id for step in range(10, 20) for b in boards_of_round(examples, step, 4, seed=1)]
     assert following != epoch
     assert sorted(following) == sorted(epoch)
-    other = [b.id for step in range(10) for b in boards_of_step(examples, step, 4, seed=2)]
+    other = [b.id for step in range(10) for b in boards_of_round(examples, step, 4, seed=2)]
     assert other != epoch
 
 

@@ -174,7 +174,7 @@ def _report_inputs(result: Retest) -> ReportInputs:
     return ReportInputs(
         model=training["model"],
         task=task.name,
-        algorithm=training["algorithm"].upper(),
+        algorithm=training["algorithm"].upper().replace("_", "-"),
         n_train=boards["examples"]["train"],
         n_heldout=boards["examples"]["heldout"],
         seeds={"boards": boards["settings"]["seed"], "eval": result.eval.seed, "train": training["seed"]},

@@ -1,4 +1,4 @@
-"""A rollout batch: which boards, their rollouts, rewards and advantages."""
+"""A rollout batch: which boards, their rollouts, rewards, and the credit of each token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ninegrid.errors import TrainingError
-from ninegrid.gspo.advantages import group_advantages
+from ninegrid.gspo.advantages import group_advantages, informative
+from ninegrid.gspo.algorithms.names import FACTS
+from ninegrid.gspo.credit import branch_advantages
+from ninegrid.gspo.settings import TrainSettings
 from ninegrid.policy.rollout import Rollout
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example
@@ -17,16 +20,16 @@ from ninegrid.tasks.protocol import Example
 Floats = NDArray[np.float64]
 
 
-def boards_of_step(examples: Sequence[Example], step: int, n_boards: int, seed: int) -> list[Example]:
-    """The boards of one step: a fresh permutation for every pass over the training set.
+def boards_of_round(examples: Sequence[Example], index: int, n_boards: int, seed: int) -> list[Example]:
+    """The boards of one round of sampling: a fresh permutation for every pass over the training set.
 
     Depends on its arguments alone, so a resumed run needs no sampler state.  What is left over
-    at the end of a permutation is dropped; a batch never holds a board twice.
+    at the end of a permutation is dropped; a round never holds a board twice.
     """
     per_epoch = len(examples) // n_boards
-    epoch, index = divmod(step, per_epoch)
+    epoch, place = divmod(index, per_epoch)
     order = np.random.default_rng([seed, epoch]).permutation(len(examples))
-    return [examples[i] for i in order[index * n_boards : (index + 1) * n_boards]]
+    return [examples[i] for i in order[place * n_boards : (place + 1) * n_boards]]
 
 
 @dataclass(frozen=True)
@@ -37,19 +40,31 @@ class RolloutBatch:
         groups: the rollouts, G lists of N.
         rewards: under the reward table in force, [G, N].
         advantages: group-relative, [G, N].
+        credit: for each rollout, its advantage alone, or one for each of its tokens; [G][N] of [1] or [T].
     """
 
     groups: list[list[Rollout]]
     rewards: Floats
     advantages: Floats
+    credit: list[list[Floats]]
 
     @property
     def rollouts(self) -> list[Rollout]:
         """All rollouts, group after group, [G * N]."""
         return [rollout for group in self.groups for rollout in group]
 
+    @property
+    def informative(self) -> NDArray[np.bool_]:
+        """Which groups carry a gradient, [G]."""
+        return informative(self.advantages)
 
-def make_batch(groups: list[list[Rollout]], table: RewardTable, *, scale_by_std: bool) -> RolloutBatch:
+    def take(self, chosen: Sequence[int]) -> RolloutBatch:
+        """A batch of some of the groups."""
+        groups, credit = [self.groups[i] for i in chosen], [self.credit[i] for i in chosen]
+        return RolloutBatch(groups, self.rewards[chosen], self.advantages[chosen], credit)
+
+
+def make_batch(groups: list[list[Rollout]], table: RewardTable, settings: TrainSettings) -> RolloutBatch:
     """Reward the rollouts and compare them within their groups.
 
     Raises:
@@ -58,8 +73,27 @@ def make_batch(groups: list[list[Rollout]], table: RewardTable, *, scale_by_std:
     rewards = np.array(
         [[table.reward(r.judgement.outcome, len(r.completion.tokens)) for r in g] for g in groups]
     )
-    advantages = group_advantages(rewards, scale_by_std=scale_by_std)
+    leave_one_out = FACTS[settings.algorithm].leave_one_out
+    advantages = group_advantages(
+        rewards, scale_by_std=settings.scale_by_std, leave_one_out=leave_one_out
+    )
     for group, row in zip(groups, np.isfinite(rewards) & np.isfinite(advantages), strict=True):
         if not row.all():
             raise TrainingError(f"reward or advantage of {group[0].example.id} is not finite")
-    return RolloutBatch(groups, rewards, advantages)
+    return RolloutBatch(groups, rewards, advantages, _credit(groups, rewards, advantages, settings))
+
+
+def _credit(
+    groups: list[list[Rollout]], rewards: Floats, advantages: Floats, settings: TrainSettings
+) -> list[list[Floats]]:
+    if settings.credit == "sequence":
+        return [[np.array([advantage]) for advantage in row] for row in advantages]
+    return [
+        branch_advantages([r.completion.tokens for r in group], row, scale_by_std=settings.scale_by_std)
+        for group, row in zip(groups, rewards, strict=True)
+    ]
+
+
+def choose_groups(batch: RolloutBatch, n_boards: int) -> list[int]:
+    """The groups to train on: the first with a spread of rewards, filled up with others to ``n_boards``."""
+    return sorted(np.argsort(~batch.informative, kind="stable")[:n_boards].tolist())

@@ -2,8 +2,8 @@
 
 They live outside DVC's outputs (which DVC deletes before a stage runs), in a folder named by a
 digest of everything the run depends on, so a checkpoint can only ever continue the same run.
-Draws and the order of boards are functions of the seed and the step; what is saved is the
-weights, the optimiser, torch's generator, what the engine remembers, the step, and the rows so far.
+Draws and the order of boards are functions of the seed and the round of sampling; what is saved is the
+weights, the optimiser, torch's generator, what the engine remembers, how far it is, and the rows so far.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ KEEP_OTHERS = 2
 
 @dataclass(frozen=True)
 class State:
-    """Everything needed to go on after ``step`` finished steps."""
+    """Everything needed to go on after ``step`` finished steps and ``rounds`` rounds of sampling."""
 
     step: int
+    rounds: int
     model: dict[str, Any]
     optimizer: dict[str, Any]
     engine: list[list[int]]

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ninegrid.gspo.advantages import informative
 from ninegrid.gspo.batch import RolloutBatch
 from ninegrid.gspo.update import UpdateStats
 from ninegrid.policy.rollout import Rollout
@@ -20,12 +19,28 @@ from ninegrid.tasks.protocol import Task
 Row = dict[str, float | int | None]
 
 
-def health_row(step: int, batch: RolloutBatch, stats: UpdateStats, task: Task, learning_rate: float) -> Row:
-    """The row of ``step`` (counted from 1)."""
+def health_row(
+    step: int,
+    sampled: RolloutBatch,
+    chosen: Sequence[int],
+    stats: UpdateStats,
+    task: Task,
+    learning_rate: float,
+) -> Row:
+    """The row of ``step`` (counted from 1).
+
+    Args:
+        sampled: all groups of the step.  Rewards and outcomes are those of all of them: the chosen ones alone
+            would flatter or belittle the policy.
+        chosen: the groups that were trained on.
+        stats: of their updates.
+    """
     return {
         "step": step,
-        **_rollout_figures(batch, task),
-        **_group_figures(batch),
+        "rollout/boards": len(sampled.groups),
+        **_rollout_figures(sampled, task),
+        **_group_figures(sampled),
+        "train/trained_groups": int(sampled.take(chosen).informative.sum()),
         **_update_figures(stats, learning_rate),
     }
 
@@ -50,7 +65,7 @@ def _rollout_figures(batch: RolloutBatch, task: Task) -> Row:
 
 
 def _group_figures(batch: RolloutBatch) -> Row:
-    carries = informative(batch.advantages)
+    carries = batch.informative
     cut = np.array([all(r.truncated for r in group) for group in batch.groups])
     return {
         "train/informative_groups": _mean(carries),

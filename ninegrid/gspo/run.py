@@ -96,7 +96,8 @@ def _summary(trained: Trained, settings: RunSettings) -> dict[str, Any]:
     """``data/train/metrics.json``: what the report needs to know of the training, and its ends."""
     rows = trained.rows
     return {
-        "algorithm": "gspo",
+        "algorithm": settings.train.algorithm,
+        "credit": settings.train.credit,
         "model": settings.model.name,
         "engine": trained.agent.sampler.engine.name,
         "steps": len(rows),

@@ -7,6 +7,7 @@ from math import cos, pi
 from typing import Literal
 
 from ninegrid.config import require
+from ninegrid.gspo.algorithms.names import FACTS, AlgorithmName
 
 
 @dataclass(frozen=True)
@@ -14,12 +15,18 @@ class TrainSettings:
     """How the policy is trained.
 
     Attributes:
+        algorithm: the objective; see `ninegrid.gspo.algorithms`.
+        credit: ``sequence`` gives all tokens of a reply its group-relative advantage, ``branch`` each
+            token its own (`ninegrid.gspo.credit`), for algorithms that take one for each token.
         seed: of the order of the boards and of every training draw.
         steps: rollout batches.
-        n_boards: boards (groups) in a rollout batch.
+        n_boards: boards (groups) that a step trains on.
+        rounds: at most so many times ``n_boards`` boards are sampled in a step, until as many groups
+            have a spread of rewards, from which alone there is something to learn (dynamic sampling,
+            DAPO, arXiv 2503.14476, section 3.2).
         n_samples: replies sampled for each board.
         scale_by_std: divide advantages by the standard deviation of their group.
-        clip_low, clip_high: the sequence ratio is clipped to [1 - clip_low, 1 + clip_high].
+        clip_low, clip_high: the importance ratio is clipped to [1 - clip_low, 1 + clip_high].
         passes: how often each rollout batch is gone through.
         minibatches: optimiser steps in one pass; boards are dealt to them in turn.
         max_tokens_per_pass: distinct tokens in one forward and backward pass; larger batches are
@@ -33,9 +40,12 @@ class TrainSettings:
         checkpoint_every: steps between checkpoints, 0 for none.
     """
 
+    algorithm: AlgorithmName = "gspo"
+    credit: Literal["sequence", "branch"] = "sequence"
     seed: int = 1
     steps: int = 40
     n_boards: int = 4
+    rounds: int = 1
     n_samples: int = 16
     scale_by_std: bool = False
     clip_low: float = 0.02
@@ -54,6 +64,16 @@ class TrainSettings:
     checkpoint_every: int = 10
 
     def __post_init__(self) -> None:
+        takers = ", ".join(name for name, facts in FACTS.items() if facts.per_token)
+        per_token = FACTS[self.algorithm].per_token
+        require(
+            self.credit == "sequence" or per_token,
+            "credit",
+            self.credit,
+            f"sequence with train.algorithm = {self.algorithm}, which has one advantage for each reply "
+            f"(branch goes with {takers})",
+        )
+        require(self.rounds >= 1, "rounds", self.rounds, ">= 1")
         require(self.steps >= 0, "steps", self.steps, ">= 0")
         require(self.n_boards >= 1, "n_boards", self.n_boards, ">= 1")
         require(

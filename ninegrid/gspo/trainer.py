@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ninegrid.errors import SettingsError
-from ninegrid.gspo.batch import RolloutBatch, boards_of_step, make_batch
+from ninegrid.gspo.batch import RolloutBatch, boards_of_round, choose_groups, make_batch
 from ninegrid.gspo.checkpoint import Checkpoints, State
 from ninegrid.gspo.health import Row, health_row
 from ninegrid.gspo.optimizer import make_optimizer, set_learning_rate
 from ninegrid.gspo.settings import TrainSettings, learning_rate
 from ninegrid.gspo.update import Updater
 from ninegrid.policy.loading import Policy
-from ninegrid.policy.rollout import Sampler
+from ninegrid.policy.rollout import Rollout, Sampler
 from ninegrid.progress import Progress, say
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example
@@ -40,9 +40,8 @@ class Trainer:
         self._policy, self._sampler, self._table = policy, sampler, table
         self._settings, self._checkpoints = settings, checkpoints
         self._optimizer = make_optimizer([p for p in policy.model.parameters() if p.requires_grad], settings)
-        self._updater = Updater(
-            policy.model, sampler.engine, self._optimizer, settings, sampler.decoding.temperature
-        )
+        self._updater = Updater(policy.model, sampler.engine, self._optimizer, settings, sampler.decoding)
+        self._rounds = 0
 
     def run(self, examples: Sequence[Example], on_step: Callable[[Row], None]) -> list[Row]:
         """Train on ``examples`` and return a row for each step.
@@ -73,23 +72,32 @@ class Trainer:
 
     def _step(self, examples: Sequence[Example], step: int) -> Row:
         settings = self._settings
-        boards = boards_of_step(examples, step, settings.n_boards, settings.seed)
-        batch = self._collect(boards, step)
+        sampled = self._collect(examples)
         rate = learning_rate(settings, step)
         set_learning_rate(self._optimizer, rate)
-        stats = self._updater.update(batch)
-        return health_row(step + 1, batch, stats, self._sampler.task, rate)
+        chosen = choose_groups(sampled, settings.n_boards)
+        stats = self._updater.update(sampled.take(chosen))
+        return health_row(step + 1, sampled, chosen, stats, self._sampler.task, rate)
 
-    def _collect(self, boards: Sequence[Example], step: int) -> RolloutBatch:
-        key = ("train", self._settings.seed, step)
-        groups = [g for part in self._sampler.groups(boards, self._settings.n_samples, key) for g in part]
-        return make_batch(groups, self._table, scale_by_std=self._settings.scale_by_std)
+    def _collect(self, examples: Sequence[Example]) -> RolloutBatch:
+        """Sample rounds of boards until enough groups can teach something."""
+        settings = self._settings
+        groups: list[list[Rollout]] = []
+        for _ in range(settings.rounds):
+            boards = boards_of_round(examples, self._rounds, settings.n_boards, settings.seed)
+            key = ("train", settings.seed, self._rounds)
+            self._rounds += 1
+            groups += [g for part in self._sampler.groups(boards, settings.n_samples, key) for g in part]
+            batch = make_batch(groups, self._table, settings)
+            if batch.informative.sum() >= settings.n_boards:
+                break
+        return batch
 
     def _announce(self) -> None:
         settings, engine = self._settings, self._sampler.engine
         say(
             f"train_gspo: {settings.steps} steps of {settings.n_boards} boards x "
-            f"{settings.n_samples} samples, "
+            f"{settings.n_samples} samples, {settings.algorithm} with {settings.credit} credit, "
             f"{engine.name} engine, {settings.optimizer}, learning rate {settings.learning_rate:g}"
         )
         if settings.updates == 1:
@@ -99,10 +107,12 @@ class Trainer:
         state = self._checkpoints.load()
         if state is None:
             self._sampler.engine.load([])  # guesses shape the passes: every run begins without any
+            self._rounds = 0
             return []
         self._policy.model.load_state_dict(state.model)
         self._optimizer.load_state_dict(state.optimizer)
         self._sampler.engine.load(state.engine)
+        self._rounds = state.rounds
         say(f"train_gspo: resuming after step {state.step} from {self._checkpoints.folder}")
         return list(state.rows)
 
@@ -110,7 +120,8 @@ class Trainer:
         every = self._settings.checkpoint_every
         if every and len(rows) % every == 0:
             model, optimizer = self._policy.model.state_dict(), self._optimizer.state_dict()
-            self._checkpoints.save(State(len(rows), model, optimizer, self._sampler.engine.state(), rows))
+            engine = self._sampler.engine.state()
+            self._checkpoints.save(State(len(rows), self._rounds, model, optimizer, engine, rows))
 
     def _detail(self, row: Row) -> str:
         milestone = next(iter(self._sampler.task.milestones))

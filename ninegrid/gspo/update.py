@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,15 +12,35 @@ import torch
 from torch import Tensor
 
 from ninegrid.errors import TrainingError
-from ninegrid.gspo.batch import RolloutBatch
-from ninegrid.gspo.losses import ClipRange, Objective, gspo
+from ninegrid.gspo.algorithms.names import FACTS
+from ninegrid.gspo.algorithms.objective import ClipRange, Objective, Totals
+from ninegrid.gspo.algorithms.registry import objective_of
+from ninegrid.gspo.batch import Floats, RolloutBatch
 from ninegrid.gspo.optimizer import step_with_change
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.policy.rollout import Rollout
 from ninegrid.tree.engine import Engine
+from ninegrid.tree.settings import DecodingSettings
 
-Scored = tuple[Rollout, float]
-"""A rollout that reaches the gradient, with its advantage."""
+
+@dataclass(frozen=True)
+class Scored:
+    """A rollout that reaches the gradient.
+
+    Attributes:
+        credit: its advantage, [1], or one for each token, [T].
+        length: tokens that are scored.  Beyond them no token has an advantage, and the ratio is
+            known without scoring.
+    """
+
+    rollout: Rollout
+    credit: Floats
+    length: int
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The tokens that are scored."""
+        return self.rollout.completion.tokens[: self.length]
 
 
 @dataclass
@@ -42,8 +63,8 @@ class Updater:
         model: whose parameters are trained.
         engine: scores completions under ``model`` with gradients.
         optimizer: steps over the model's parameters.
-        settings: clip range, passes, minibatches, memory budget.
-        temperature: at which the completions were sampled.
+        settings: algorithm, clip range, passes, minibatches, memory budget.
+        decoding: how the completions were sampled.
     """
 
     def __init__(
@@ -52,17 +73,19 @@ class Updater:
         engine: Engine,
         optimizer: torch.optim.Optimizer,
         settings: TrainSettings,
-        temperature: float,
+        decoding: DecodingSettings,
     ) -> None:
         self._engine, self._optimizer, self._settings = engine, optimizer, settings
-        self._temperature = temperature
+        self._decoding = decoding
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._objective = objective_of(settings.algorithm)
         self._clip = ClipRange(settings.clip_low, settings.clip_high)
 
     def update(self, batch: RolloutBatch) -> UpdateStats:
         """Go through the batch ``passes`` times in ``minibatches`` optimiser steps each.
 
-        Groups without spread are left out of scoring, and a minibatch of only such groups takes
+        Nothing is computed for what cannot reach the gradient: groups without spread, samples without
+        an advantage, tokens after the last one that has any.  A minibatch of only such groups takes
         no optimiser step at all: momentum and weight decay would move the weights without a reason.
 
         Raises:
@@ -71,26 +94,55 @@ class Updater:
         stats = UpdateStats()
         for _ in range(self._settings.passes):
             for part in range(self._settings.minibatches):
-                scored = _scored(batch, part, self._settings.minibatches)
+                mine = batch.take(range(part, len(batch.groups), self._settings.minibatches))
+                scored = self._scored(mine, first=not stats.losses)
                 if scored:
-                    total = batch.advantages[part :: self._settings.minibatches].size
-                    self._optimizer_step(scored, total, stats)
+                    self._optimizer_step(scored, self._totals(mine), stats)
         return stats
 
-    def _optimizer_step(self, scored: list[Scored], n_samples: int, stats: UpdateStats) -> None:
+    def _scored(self, batch: RolloutBatch, *, first: bool) -> list[Scored]:
+        """The rollouts that reach the gradient, those that begin alike next to each other."""
+        # Until the first update every ratio is 1; later a ratio over the whole reply needs all of it.
+        cut = first or not FACTS[self._settings.algorithm].sequence_ratio
+        scored = []
+        for group, credits in zip(batch.groups, batch.credit, strict=True):
+            samples = [
+                _scored_sample(rollout, credit, cut=cut)
+                for rollout, credit in zip(group, credits, strict=True)
+                if credit.any()
+            ]
+            scored += sorted(samples, key=lambda s: s.rollout.completion.tokens)
+        return scored
+
+    def _totals(self, batch: RolloutBatch) -> Totals:
+        lengths = [len(rollout.completion.tokens) for rollout in batch.rollouts]
+        return Totals(len(lengths), sum(lengths), self._decoding.max_new_tokens)
+
+    def _optimizer_step(self, scored: list[Scored], totals: Totals, stats: UpdateStats) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        prompts = [r.prompt for r, _ in scored]
-        completions = [r.completion.tokens for r, _ in scored]
-        loss = 0.0
         on_policy = not stats.losses
-        for part in self._engine.passes(prompts, completions, self._settings.max_tokens_per_pass):
-            chunk = [scored[i] for i in part.members]
-            loss += self._accumulate(chunk, n_samples, stats, on_policy=on_policy)
-            stats.tokens += part.tokens
+        losses: list[float] = []
+
+        def loss(members: range, new_ST: Tensor) -> Tensor:
+            chunk = [scored[i] for i in members]
+            objective = self._evaluate(chunk, new_ST, totals, stats, on_policy=on_policy)
+            losses.append(float(objective.loss.detach()))
+            return objective.loss
+
+        stats.tokens += self._engine.backward(
+            [s.rollout.prompt for s in scored],
+            [s.tokens for s in scored],
+            self._decoding.temperature,
+            self._settings.max_tokens_per_pass,
+            loss,
+        )
+        self._take_step(scored, stats)
+        stats.losses.append(sum(losses))
+
+    def _take_step(self, scored: list[Scored], stats: UpdateStats) -> None:
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm))
         if not math.isfinite(norm):
             raise TrainingError(f"gradient norm is {norm} on boards {_ids(scored)}; no update was made")
-        stats.losses.append(loss)
         stats.grad_norms.append(norm)
         change = step_with_change(self._optimizer, self._parameters)
         if not math.isfinite(change):
@@ -100,49 +152,52 @@ class Updater:
             )
         stats.weight_changes.append(change)
 
-    def _accumulate(
-        self, chunk: list[Scored], n_samples: int, stats: UpdateStats, *, on_policy: bool
-    ) -> float:
-        """Forward and backward over one pass; returns its part of the loss."""
-        prompts = [r.prompt for r, _ in chunk]
-        completions = [r.completion.tokens for r, _ in chunk]
-        new_ST = self._engine.logprobs(prompts, completions, self._temperature)
-        old_ST, mask_ST = _recorded(chunk, new_ST)
-        advantage_S = torch.tensor([a for _, a in chunk], dtype=new_ST.dtype, device=new_ST.device)
-        objective = gspo(new_ST, old_ST, mask_ST, advantage_S, self._clip, n_samples)
+    def _evaluate(
+        self, chunk: list[Scored], scored_ST: Tensor, totals: Totals, stats: UpdateStats, *, on_policy: bool
+    ) -> Objective:
+        """The objective of one pass."""
+        old_ST, mask_ST, known_ST = _recorded(chunk, scored_ST)
+        beyond = old_ST.shape[1] - scored_ST.shape[1]
+        # What was not scored keeps its recorded log-prob: ratio 1, no gradient.
+        new_ST = torch.where(known_ST, torch.nn.functional.pad(scored_ST, (0, beyond)), old_ST)
+        credit_ST = _padded([s.credit for s in chunk]).to(new_ST)
+        objective = self._objective(new_ST, old_ST, mask_ST, credit_ST, self._clip, totals)
         _check_finite(objective, chunk)
-        objective.loss.backward()  # type: ignore[no-untyped-call]
-        stats.ratios += objective.ratio_S.tolist()
-        stats.clipped += objective.clipped_S.tolist()
+        stats.ratios += objective.ratio_U.tolist()
+        stats.clipped += objective.clipped_U.tolist()
         if on_policy:
-            difference = float(((new_ST.detach() - old_ST) * mask_ST).abs().max())
+            difference = float((new_ST.detach() - old_ST).abs().max())
             stats.logprob_diff = max(difference, stats.logprob_diff or 0.0)
-        return float(objective.loss.detach())
+        return objective
 
 
-def _scored(batch: RolloutBatch, part: int, parts: int) -> list[Scored]:
-    """The rollouts of every ``parts``-th group that have an advantage."""
-    groups = zip(batch.groups[part::parts], batch.advantages[part::parts], strict=True)
-    return [(r, float(a)) for group, row in groups for r, a in zip(group, row, strict=True) if a != 0]
+def _scored_sample(rollout: Rollout, credit: Floats, *, cut: bool) -> Scored:
+    whole = len(rollout.completion.tokens)
+    per_token = len(credit) == whole and whole > 1
+    return Scored(rollout, credit, int(np.flatnonzero(credit)[-1]) + 1 if cut and per_token else whole)
 
 
-def _recorded(chunk: list[Scored], like: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probs recorded at sampling and the mask of real tokens, [S, T] each."""
-    old = np.zeros(like.shape, dtype=np.float32)
-    mask = np.zeros(like.shape, dtype=np.float32)
-    for row, (rollout, _) in enumerate(chunk):
-        length = len(rollout.completion.tokens)
-        old[row, :length] = rollout.completion.logprobs
-        mask[row, :length] = 1.0
-    return torch.from_numpy(old).to(like), torch.from_numpy(mask).to(like)
+def _recorded(chunk: list[Scored], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probs recorded at sampling, the mask of real tokens and that of scored ones, [S, T] each."""
+    old = _padded([s.rollout.completion.logprobs for s in chunk]).to(like)
+    slot_T = torch.arange(old.shape[1], device=like.device)
+    lengths = [len(s.rollout.completion.tokens) for s in chunk]
+    real = slot_T < torch.tensor(lengths, device=like.device)[:, None]
+    known = slot_T < torch.tensor([s.length for s in chunk], device=like.device)[:, None]
+    return old, real.to(like), known
+
+
+def _padded(rows: Sequence[Floats | np.ndarray[Any, np.dtype[np.float32]]]) -> Tensor:
+    """Rows of different lengths as one tensor, 0 beyond their ends."""
+    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True)
 
 
 def _check_finite(objective: Objective, chunk: list[Scored]) -> None:
     bad = (~torch.isfinite(objective.terms_S)).nonzero().flatten().tolist()
     if bad:
-        names = ", ".join(dict.fromkeys(chunk[i][0].example.id for i in bad))
+        names = ", ".join(dict.fromkeys(chunk[i].rollout.example.id for i in bad))
         raise TrainingError(f"loss is not finite on {names}; no update was made")
 
 
 def _ids(scored: list[Scored]) -> str:
-    return ", ".join(dict.fromkeys(r.example.id for r, _ in scored))
+    return ", ".join(dict.fromkeys(s.rollout.example.id for s in scored))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ninegrid.errors import SettingsError
+from ninegrid.tree.attention import IMPLEMENTATION
 from ninegrid.tree.engine import Engine
 from ninegrid.tree.padded_engine import PaddedEngine
 from ninegrid.tree.settings import EngineSettings
@@ -18,7 +19,7 @@ from ninegrid.tree.tree_engine import TreeEngine
 TREE_ARCHITECTURES = frozenset({"llama", "qwen2", "qwen3", "mistral", "smollm3"})
 """Model types whose layers are known to take a tree mask (rotary positions, plain logits)."""
 
-MASKED_ATTENTION = frozenset({"sdpa", "eager"})
+MASKED_ATTENTION = frozenset({"sdpa", "eager", IMPLEMENTATION})
 
 
 def obstacle(config: Any) -> str | None:

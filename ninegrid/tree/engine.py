@@ -6,7 +6,7 @@ tasks.  Both compute the same numbers up to float rounding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -19,6 +19,9 @@ from torch.utils.checkpoint import checkpoint
 from ninegrid.tree.draw import GREEDY, Drawn, Floats
 
 Tokens = Sequence[int]
+
+Loss = Callable[[range, Tensor], Tensor]
+"""Which sequences, and their log-probs [S, T] -> a scalar with gradient."""
 
 HEAD_CHUNK = 256
 """Positions whose logits are held at once when scoring (times the vocabulary, in float32)."""
@@ -76,6 +79,28 @@ class Engine(Protocol):
         self, prompts: Sequence[Tokens], completions: Sequence[Tokens], temperature: float
     ) -> Tensor:
         """Log-probs of the completions' tokens with gradients, [S, T], 0 beyond each length."""
+        ...
+
+    def backward(
+        self,
+        prompts: Sequence[Tokens],
+        completions: Sequence[Tokens],
+        temperature: float,
+        budget: int,
+        loss: Loss,
+    ) -> int:
+        """Add the gradient of a loss over sequences to the parameters' ``grad``.
+
+        Args:
+            prompts, completions: the sequences.
+            temperature: divides the logits.
+            budget: tokens that may go through the model at once; see `passes`.
+            loss: called once for each pass with the sequences in it and their log-probs, as `logprobs`
+                gives them; the losses of all passes add up.
+
+        Returns:
+            The tokens that went through the model.
+        """
         ...
 
     def state(self) -> list[list[int]]:

@@ -17,6 +17,7 @@ from ninegrid.tree.draw import draw_tokens
 from ninegrid.tree.engine import (
     Completion,
     Draft,
+    Loss,
     Pass,
     Request,
     Tokens,
@@ -79,6 +80,22 @@ class PaddedEngine:
         logp_E = target_logprobs(hidden_SLH[sample_E, source_E], self._head, rows, target_E, temperature)
         out = logp_E.new_zeros(len(sequences), max(map(len, completions)))
         return out.index_put((sample_E, slot_E), logp_E)
+
+    def backward(
+        self,
+        prompts: Sequence[Tokens],
+        completions: Sequence[Tokens],
+        temperature: float,
+        budget: int,
+        loss: Loss,
+    ) -> int:
+        """See `Engine.backward`."""
+        passes = self.passes(prompts, completions, budget)
+        for part in passes:
+            chosen = slice(part.members.start, part.members.stop)
+            new_ST = self.logprobs(prompts[chosen], completions[chosen], temperature)
+            loss(part.members, new_ST).backward()  # type: ignore[no-untyped-call]
+        return sum(part.tokens for part in passes)
 
     def passes(self, prompts: Sequence[Tokens], completions: Sequence[Tokens], budget: int) -> list[Pass]:
         """See `Engine.passes`."""

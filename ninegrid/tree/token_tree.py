@@ -1,8 +1,6 @@
-"""The distinct tokens of a batch of sequences, as a tree.
+"""The tree of distinct tokens of a batch of sequences.  Knows neither a model nor a tokenizer.
 
-A node is a token together with everything before it; sequences that begin alike share nodes.
-The tree knows no model and no torch: it answers which nodes there are, where each stands, and
-which nodes each may attend to.
+Sequences that begin alike share nodes, so the number of nodes is the number of distinct prefixes.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ ROOT = -1
 """Parent of the nodes at depth 0."""
 
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 class TokenTree:
@@ -27,7 +24,7 @@ class TokenTree:
         self._parents: list[int] = []
         self._depths: list[int] = []
         self._children: dict[tuple[int, int], int] = {}
-        self._sees: Bools = np.zeros((0, 0), dtype=np.bool_)
+        self._paths: Ints = np.full((0, 0), ROOT, dtype=np.int64)
         self._filled = 0
 
     def __len__(self) -> int:
@@ -67,20 +64,31 @@ class TokenTree:
             path.append(under)
         return path
 
-    def attends(self, start: int = 0) -> Bools:
-        """Which nodes the nodes from ``start`` on see: themselves and their ancestors.
+    def paths(self, start: int = 0) -> Ints:
+        """The path from the root to each node from ``start`` on: what that node sees.
 
-        [N - start, N], row sees column.  The caller must not write to it.
+        [N - start, D], where D is one more than the greatest depth; column d holds the node at depth
+        d of the path, `ROOT` beyond its end.  The caller must not write to it.
         """
-        n = len(self)
-        if n > len(self._sees):
-            grown = np.zeros((2 * n, 2 * n), dtype=np.bool_)
-            grown[: self._filled, : self._filled] = self._sees[: self._filled, : self._filled]
-            self._sees = grown
-        for node in range(self._filled, n):
-            parent = self._parents[node]
-            if parent != ROOT:
-                self._sees[node, : parent + 1] = self._sees[parent, : parent + 1]
-            self._sees[node, node] = True
-        self._filled = n
-        return self._sees[start:n, :n]
+        self._fill_paths()
+        return self._paths[start : len(self), : max(self._depths, default=-1) + 1]
+
+    def _fill_paths(self) -> None:
+        new = np.arange(self._filled, len(self))
+        if not len(new):
+            return
+        parents, depths = self.parents[new], self.depths[new]
+        self._make_room(len(self), int(depths.max()) + 1)
+        for depth in np.unique(depths):  # a level at a time: the parents' paths are there by then
+            nodes = new[depths == depth]
+            if depth > 0:
+                self._paths[nodes, :depth] = self._paths[parents[depths == depth], :depth]
+            self._paths[nodes, depth] = nodes
+        self._filled = len(self)
+
+    def _make_room(self, nodes: int, depth: int) -> None:
+        rows, columns = self._paths.shape
+        if nodes > rows or depth > columns:
+            grown = np.full((max(rows, 2 * nodes), max(columns, depth + 16)), ROOT, dtype=np.int64)
+            grown[:rows, :columns] = self._paths
+            self._paths = grown

@@ -1,0 +1,126 @@
+"""The trunk: the beginning that all prompts of a batch share, run once and kept while the weights stand.
+
+A batch of boards shares its system prompt, tools and worked examples, most of its tokens.  Sampling
+and scoring both start from them, so what sampling computed is used again, for the backward pass too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os.path import commonprefix
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ninegrid.tree.attention import Attending
+
+KeysValues = tuple[Tensor, Tensor]
+"""Keys and values of one layer, [K, P, D] each."""
+
+WORTH_KEEPING = 0.8
+"""A kept trunk is cut to what it shares with the prompts if that is at least so much of what they share."""
+
+
+def shared_beginning(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """The longest common beginning that leaves every prompt at least one token."""
+    common: list[int] = commonprefix([list(prompt) for prompt in prompts])
+    return common[: min(map(len, prompts)) - 1]
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """Keys and values of a trunk of P tokens.
+
+    Attributes:
+        tokens: the P token ids.
+        layers: keys and values of each layer; with their graph if ``has_graph``.
+    """
+
+    tokens: list[int]
+    layers: list[KeysValues]
+
+    @property
+    def has_graph(self) -> bool:
+        return any(keys.requires_grad for keys, _ in self.layers)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def of_layer(self, layer: int, like_KLD: Tensor) -> KeysValues:
+        """Keys and values of a layer; without tokens, none of the shape that others have."""
+        return self.layers[layer] if self.tokens else (like_KLD[:, :0], like_KLD[:, :0])
+
+    def cut(self, length: int) -> Trunk:
+        """The first ``length`` tokens of it."""
+        layers = [(keys[:, :length], values[:, :length]) for keys, values in self.layers]
+        return Trunk(self.tokens[:length], layers)
+
+    def detached(self, *, leaf: bool = False) -> Trunk:
+        """The same numbers without a graph; as a ``leaf``, gradients are collected there."""
+
+        def copy(part: Tensor) -> Tensor:
+            return part.detach().requires_grad_(leaf)
+
+        return Trunk(self.tokens, [(copy(keys), copy(values)) for keys, values in self.layers])
+
+    def backward(self, collected: Trunk) -> None:
+        """Send the gradients that a leaf copy has ``collected`` down into the graph."""
+        pairs = [
+            (part, leaf.grad)
+            for layer, copy in zip(self.layers, collected.layers, strict=True)
+            for part, leaf in zip(layer, copy, strict=True)
+            if leaf.grad is not None
+        ]
+        if pairs:
+            parts, gradients = zip(*pairs, strict=True)
+            torch.autograd.backward(parts, gradients)
+
+
+class TrunkPass(Attending):
+    """Runs the trunk: plain causal attention, whose keys and values are remembered."""
+
+    def __init__(self) -> None:
+        self.layers: list[KeysValues] = []
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        """See `Attending.attend`."""
+        self.layers.append((keys[0], values[0]))
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, keys, values, is_causal=True, scale=scale, enable_gqa=True
+        )
+
+
+class TrunkKeeper:
+    """Holds the last trunk for as long as no parameter is written to.
+
+    torch counts the writes to each tensor; whoever writes past torch must say so with
+    `torch.autograd.graph.increment_version`.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._parameters = list(model.parameters())
+        self._kept: Trunk | None = None
+        self._versions: list[int] = []
+
+    def get(self, prompts: Sequence[Sequence[int]], *, graph: bool) -> Trunk | None:
+        """A kept trunk that fits ``prompts``, if there is one (with its graph, if that is asked for)."""
+        if self._kept is None or self._versions != self._now():
+            self._kept = None
+            return None
+        if graph and not self._kept.has_graph:
+            return None
+        wanted = shared_beginning(prompts)
+        length = len(commonprefix([self._kept.tokens, wanted]))
+        return self._kept.cut(length) if length >= WORTH_KEEPING * len(wanted) else None
+
+    def keep(self, trunk: Trunk) -> None:
+        self._kept, self._versions = trunk, self._now()
+
+    def drop(self) -> None:
+        """Forget the trunk: its graph has been used up."""
+        self._kept = None
+
+    def _now(self) -> list[int]:
+        return [parameter._version for parameter in self._parameters]
