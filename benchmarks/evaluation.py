@@ -15,7 +15,7 @@ from benchmarks.subject import Subject
 from benchmarks.tables import Report, Table, gib
 from ninegrid.progress import Progress
 
-MINUTES = 5
+MINUTES = 3
 BOARDS, REPETITIONS = 64, 3
 QUICK_BOARDS, QUICK_REPETITIONS = 4, 2
 ABOUT = """

@@ -18,7 +18,7 @@ from benchmarks.subject import Subject
 from benchmarks.tables import Report, Table
 from ninegrid.progress import Progress
 
-MINUTES = 8
+MINUTES = 9
 HEAVY = ("torch", "transformers", "mlflow")
 ABOUT = """
 Whole commands in a throw-away copy of the project under the smoke preset (a tiny random model), so that
@@ -81,7 +81,7 @@ QUICK = Plan(
     cell="boards.seed={}",
     cell_stages=(GENERATE,),
     repetitions=1,
-    no_ops=2,
+    no_ops=1,
 )
 
 

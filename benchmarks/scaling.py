@@ -16,7 +16,7 @@ from benchmarks.subject import LEARNED, UNTRAINED, Subject, describe_starts
 from benchmarks.tables import Report, Table, gib
 from ninegrid.progress import Progress
 
-MINUTES = 16
+MINUTES = 12
 TARGET = 1.6
 ABOUT = """
 Our step at growing sizes, every size from the same weights and with nothing to guess from yet. Start:
@@ -62,7 +62,8 @@ def measure(subject: Subject) -> Report:
         answer = run_piece("training:grid", subject, start=start, sizes=plan.sizes, steps=warm_up + measured)
         records = [steps[warm_up:] for steps in answer.data]
         found[start] = dict(zip(plan.sizes, records, strict=True))
-        notes.append(f"Peak memory over all sizes, {start}: {gib(answer.peak_bytes)} GiB")
+        peak = gib(answer.peak_bytes)
+        notes.append(f"Peak memory over all sizes, {start}, with a copy of the first weights: {peak} GiB")
         progress.advance(start)
     about = ABOUT.format(starts=describe_starts(subject.starts, plan.steps))
     return Report("more samples, more boards", about, tables(found, plan), notes)

@@ -28,7 +28,7 @@ from ninegrid.errors import NinegridError
 from ninegrid.params import compose
 from ninegrid.progress import Progress
 
-MINUTES = 32
+MINUTES = 22
 TRL = "1.16.0"
 ABOUT = """
 One training step, ours and TRL's `GRPOTrainer` set to GSPO (`importance_sampling_level=sequence`,

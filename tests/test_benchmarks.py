@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from importlib.util import find_spec
 
 import pytest
@@ -142,11 +143,21 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(monkeypatch, tm
         subject.of_project()
 
 
-def test_a_piece_that_fails_is_one_message(tmp_path):
-    nothing = subject.Subject({"learned": str(tmp_path)}, "no-file", "no-file", quick=True)
-    arguments = {"start": "learned", "n_boards": 2, "repetitions": 1}
-    with pytest.raises(NinegridError, match="replies:evaluation ended with status 2"):
-        run_piece("replies:evaluation", nothing, **arguments)
+def test_subjects_go_through_json():
+    given = subject.tiny(ROOT)
+    assert subject.Subject.from_json(json.loads(json.dumps(asdict(given)))) == given
+
+
+def test_what_starts_pieces_is_light():
+    # A process begins with the peak memory of the one that started it.
+    code = "import sys, benchmarks.__main__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_piece_that_fails_is_one_message():
+    nothing = subject.Subject({}, "no-file", "no-file")
+    with pytest.raises(NinegridError, match="the piece counting:count ended with status 1"):
+        run_piece("counting:count", nothing, surprise=1)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +248,7 @@ def test_the_light_commands_of_a_quick_run_import_nothing_heavy(quick):
 
 
 def _near(shown, over, under):
-    """``shown`` may be the ratio of two figures that are known to half of their last digit, and itself to 0.05."""
+    """``shown``, known to 0.05, may be the ratio of figures that are known to half of their last digit."""
     (a, a_off), (b, b_off) = _known(over), _known(under)
     return (a - a_off) / (b + b_off) - 0.06 <= shown <= (a + a_off) / max(b - b_off, 1e-9) + 0.06
 
@@ -267,10 +278,3 @@ def _tables(text):
 
 def _state(path):
     return (path.stat().st_mtime_ns, path.read_bytes()) if path.exists() else None
-
-
-def test_subjects_go_through_json():
-    from dataclasses import asdict
-
-    given = subject.tiny(ROOT)
-    assert subject.Subject.from_json(json.loads(json.dumps(asdict(given)))) == given

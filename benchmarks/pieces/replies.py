@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import torch
+
 from benchmarks.pieces.opening import agent_of, boards_of, settings_of, task_of
 from benchmarks.subject import Subject
+from ninegrid.policy.agent import Agent
 from ninegrid.policy.rollout import Rollout
 from ninegrid.progress import Progress
 from ninegrid.tasks.protocol import Task
@@ -21,7 +24,7 @@ def evaluation(subject: Subject, start: str, n_boards: int, repetitions: int) ->
     progress = Progress(f"evaluation: {start}: repetition", repetitions)
     seconds = []
     for _ in range(repetitions):
-        agent.sampler.engine.load([])  # guesses of the last repetition would make this one faster
+        _forget(agent)
         begin = time.perf_counter()
         parts = list(agent.sampler.groups(boards, 1, ("benchmark",), greedy=True))
         seconds.append(time.perf_counter() - begin)
@@ -34,6 +37,12 @@ def evaluation(subject: Subject, start: str, n_boards: int, repetitions: int) ->
         "greedy": _score([r for r in replies if r.greedy], task),
         "length": sum(len(r.completion.tokens) for r in replies) / len(replies),
     }
+
+
+def _forget(agent: Agent) -> None:
+    """Let the engine begin anew: without guesses, and without what it computed under these weights."""
+    agent.sampler.engine.load([])
+    torch.autograd.graph.increment_version(list(agent.policy.model.parameters()))
 
 
 def _score(replies: list[Rollout], task: Task) -> float:

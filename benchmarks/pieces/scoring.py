@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.pieces.counting import count
 from benchmarks.pieces.opening import Settings, agent_of, boards_of, settings_of, task_of
@@ -58,18 +59,24 @@ def _matrix_rate(shape: tuple[int, int, int], repetitions: int) -> float:
 def _score(
     agent: Agent, settings: Settings, batch: Sequence[Rollout], repetitions: int
 ) -> tuple[list[float], int, int]:
-    engine, model = agent.sampler.engine, agent.policy.model
+    """Seconds of each repetition, and the passes and tokens of one."""
     prompts, completions = [r.prompt for r in batch], [r.completion.tokens for r in batch]
-    passes = engine.passes(prompts, completions, settings.train.max_tokens_per_pass)
+    budget, temperature = settings.train.max_tokens_per_pass, settings.decoding.temperature
+    passes: list[range] = []
+    run = 0
+
+    def loss(members: range, logp_ST: Tensor) -> Tensor:
+        passes.append(members)
+        return logp_ST.sum()
 
     def forward_and_backward() -> None:
-        model.zero_grad(set_to_none=True)
-        for part in passes:
-            members = slice(part.members.start, part.members.stop)
-            logp = engine.logprobs(prompts[members], completions[members], settings.decoding.temperature)
-            torch.autograd.backward(logp.sum())
+        nonlocal run
+        passes.clear()
+        agent.policy.model.zero_grad(set_to_none=True)
+        run = agent.sampler.engine.backward(prompts, completions, temperature, budget, loss)
 
-    return _timed(forward_and_backward, repetitions), len(passes), sum(part.tokens for part in passes)
+    seconds = _timed(forward_and_backward, repetitions)
+    return seconds, len(passes), run
 
 
 def _timed(work: Callable[[], object], repetitions: int) -> list[float]:
@@ -97,7 +104,8 @@ def _teaching(group: Sequence[Rollout], table: RewardTable) -> list[Rollout]:
     mean = sum(rewards) / len(rewards)
     if max(rewards) == min(rewards):
         return []
-    return [r for r, reward in zip(group, rewards, strict=True) if abs(reward - mean) > 1e-9]
+    teaching = [r for r, reward in zip(group, rewards, strict=True) if abs(reward - mean) > 1e-9]
+    return sorted(teaching, key=lambda r: r.completion.tokens)  # as training hands them to the engine
 
 
 def _parameters(model: Any) -> dict[str, int]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ninegrid.chat.format import ChatFormat, ChatSettings
 from ninegrid.policy.loading import Policy, load_policy, set_determinism
+from ninegrid.policy.memory import keep_freed_memory
 from ninegrid.policy.rollout import Sampler
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.tasks.protocol import Example, Task
@@ -78,6 +79,7 @@ def open_agent(folder: Path, task: Task, settings: AgentSettings) -> Agent:
         NinegridError: the model cannot be loaded, or its prompt does not show the tools.
     """
     set_determinism(settings.engine.threads, 0)
+    keep_freed_memory()
     policy = load_policy(folder, settings.model)
     chat = ChatFormat(policy.tokenizer, settings.chat, task)
     engine = choose_engine(policy.model, settings.engine)

@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 GREEDY = float("nan")
 """In place of a uniform: the sample takes the most probable token."""
 
+SPAN = 256
+"""Tokens of the vocabulary that a draw looks at one by one."""
+
 
 def uniforms(n: int, *key: str | int) -> Floats:
     """``n`` uniforms in [0, 1) that depend on ``key`` alone, [n] float64."""
@@ -47,8 +50,6 @@ def draw_tokens(logits_RV: Tensor, row_S: list[int], uniform_S: Floats, temperat
     """
     logp_RV = torch.log_softmax(logits_RV.float() / temperature, dim=-1)
     prob_RV = logp_RV.exp()
-    # 0 · -inf is NaN; a token of probability 0 adds nothing to the entropy.
-    entropy_R = -torch.where(prob_RV > 0, prob_RV * logp_RV, 0.0).sum(-1)
     row = torch.as_tensor(row_S, device=logits_RV.device)
     greedy_S = np.isnan(uniform_S)
     token_S = logp_RV.argmax(-1)[row]
@@ -58,26 +59,40 @@ def draw_tokens(logits_RV: Tensor, row_S: list[int], uniform_S: Floats, temperat
     return Drawn(
         tokens_S=token_S.tolist(),
         logprobs_S=logp_RV[row, token_S].cpu().numpy(),
-        entropies_S=entropy_R[row].cpu().numpy(),
+        entropies_S=_entropy(prob_RV, logp_RV)[row].cpu().numpy(),
     )
 
 
+def _entropy(prob_RV: Tensor, logp_RV: Tensor) -> Tensor:
+    """Entropy of each row in nats, [R]."""
+    # 0 · -inf is NaN, but a token of probability 0 adds nothing.
+    return -torch.linalg.vecdot(prob_RV, logp_RV.clamp(min=torch.finfo(logp_RV.dtype).min))
+
+
 def _inverse_transform(prob_RV: Tensor, row_S: Tensor, uniform_S: Floats) -> Tensor:
-    """The token at which a row's cumulative probability first exceeds the uniform, [S]."""
-    # Float64: in float32 the running sum over a large vocabulary loses the small probabilities.
-    cumulative_RV = prob_RV.double().cumsum(-1)
-    total_R = cumulative_RV[:, -1]
-    target_S = torch.as_tensor(uniform_S, device=prob_RV.device) * total_R[row_S]
-    # Samples are sorted to rows so that one batched search serves all of them without copying rows.
-    order = torch.argsort(row_S, stable=True)
-    counts = torch.bincount(row_S, minlength=prob_RV.shape[0])
-    width = int(counts.max())
-    slot = torch.arange(len(order), device=row_S.device) - (counts.cumsum(0) - counts)[row_S[order]]
-    wanted_RW = target_S.new_zeros(prob_RV.shape[0], width)
-    wanted_RW[row_S[order], slot] = target_S[order]
-    found_RW = torch.searchsorted(cumulative_RV, wanted_RW, right=True)
-    token_S = torch.empty_like(row_S)
-    token_S[order] = found_RW[row_S[order], slot]
-    # Rounding may put the target on the total itself: then the last token of positive probability.
-    last_R = prob_RV.shape[1] - 1 - (prob_RV > 0).flip(-1).int().argmax(-1)
-    return torch.minimum(token_S, last_R[row_S])
+    """The token at which a row's cumulative probability first exceeds the uniform, [S].
+
+    Found in two steps, the span of the vocabulary and the token in it, so that no running sum over all
+    of the vocabulary is made.  Sums are in float64: in float32 they lose the small probabilities.
+    """
+    rows, vocabulary = prob_RV.shape
+    spans_RBC = torch.nn.functional.pad(prob_RV, (0, -vocabulary % SPAN)).view(rows, -1, SPAN)
+    span_SB = spans_RBC.sum(-1, dtype=torch.float64)[row_S]
+    until_SB = span_SB.cumsum(-1)
+    target_S1 = torch.as_tensor(uniform_S, device=prob_RV.device)[:, None] * until_SB[:, -1:]
+    span_S1 = _first_beyond(until_SB, span_SB, target_S1)
+    inside_SC = spans_RBC[row_S, span_S1[:, 0]].double()
+    before_S1 = until_SB.gather(1, span_S1) - span_SB.gather(1, span_S1)
+    token_S1 = _first_beyond(before_S1 + inside_SC.cumsum(-1), inside_SC, target_S1)
+    return (span_S1 * SPAN + token_S1)[:, 0]
+
+
+def _first_beyond(until_SX: Tensor, weight_SX: Tensor, target_S1: Tensor) -> Tensor:
+    """The first place whose running sum is beyond the target, [S, 1].
+
+    Rounding may leave none: then it is the last place that has any weight.
+    """
+    place_S1 = torch.searchsorted(until_SX, target_S1, right=True)
+    positions = torch.arange(until_SX.shape[1], device=until_SX.device)
+    last_S1 = torch.where(weight_SX > 0, positions, 0).amax(-1, keepdim=True)
+    return torch.minimum(place_S1, last_S1)

@@ -18,6 +18,7 @@ from torch import Tensor
 from ninegrid.tree.drafter import ORDER, Drafter
 from ninegrid.tree.draw import draw_tokens
 from ninegrid.tree.engine import Completion, Draft, Request
+from ninegrid.tree.few_rows import few_rows
 from ninegrid.tree.token_tree import TokenTree
 
 LOGITS_AT_ONCE = 256
@@ -146,4 +147,6 @@ class _Logits:
         return self._made[index.to(self._made.device)]
 
     def _make(self, nodes: NDArray[np.int64]) -> Tensor:
-        return self._head(self._hidden_RH[torch.from_numpy(nodes - self._start).to(self._hidden_RH.device)])
+        rows = torch.from_numpy(nodes - self._start).to(self._hidden_RH.device)
+        with few_rows(len(nodes)):
+            return self._head(self._hidden_RH[rows])

@@ -19,6 +19,7 @@ from ninegrid.tree.attention import Attending, skip_mask, take_over_attention
 from ninegrid.tree.drafter import Drafter
 from ninegrid.tree.embedding import Embedding
 from ninegrid.tree.engine import Completion, Loss, Pass, Request, Tokens, output_head, target_logprobs
+from ninegrid.tree.few_rows import few_rows
 from ninegrid.tree.nodes import GrowingTree, WholeTree
 from ninegrid.tree.sampling import Walk
 from ninegrid.tree.token_tree import Ints, TokenTree
@@ -160,13 +161,14 @@ class TreeEngine:
     def _forward(self, tokens_R: Ints, positions_R: Ints, attending: Attending, lookup: Lookup) -> Tensor:
         """Last hidden states of R tokens, [R, H]."""
         device = self._model.device
-        output = self._model.base_model(
-            inputs_embeds=lookup(torch.from_numpy(tokens_R).to(device))[None],
-            position_ids=torch.from_numpy(positions_R).to(device)[None],
-            attention_mask=skip_mask(device),
-            use_cache=False,
-            tree=attending,
-        )
+        with few_rows(len(tokens_R)):
+            output = self._model.base_model(
+                inputs_embeds=lookup(torch.from_numpy(tokens_R).to(device))[None],
+                position_ids=torch.from_numpy(positions_R).to(device)[None],
+                attention_mask=skip_mask(device),
+                use_cache=False,
+                tree=attending,
+            )
         return output.last_hidden_state[0]
 
     def _edge_logprobs(
