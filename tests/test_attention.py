@@ -13,7 +13,7 @@ from ninegrid.tree.token_tree import ROOT, TokenTree
 
 
 def attend(query, trunk, keys, values, paths, scale):
-    blocks = Blocks.of(lay_out(paths, trunk[0].shape[1]), query)
+    blocks = Blocks.of(lay_out(paths, trunk[0].shape[1]), query.shape[0] // keys.shape[0], query)
     keys, values = (torch.cat(pair, dim=1) for pair in zip(trunk, (keys, values), strict=True))
     return attend_to_tree(query, keys, values, blocks, scale)
 

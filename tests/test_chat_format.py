@@ -569,7 +569,7 @@ def test_calls_in_the_prompt_never_reach_the_parser(
     assert parse_reply(chat.render(examples[0])).blocks >= 6  # system, template, worked examples, question
     policy = load(tiny_dir, "tiny_random")
     engine = choose_engine(policy.model, EngineSettings())
-    sampler = Sampler(engine, chat, task, DecodingSettings(max_new_tokens=6), prompts_per_batch=4)
+    sampler = Sampler(engine, chat, task, DecodingSettings(max_new_tokens=6), budget=10_000)
     rollouts = [r for batch in sampler.groups(examples, 2, ("prompt",)) for group in batch for r in group]
     assert len(rollouts) == 8
     # Random weights write no call, and the many calls of the prompt are not taken for one.

@@ -67,5 +67,9 @@ def test_at_every_fork_credit_is_zero_on_average(drawn):
     found = branch_advantages(replies, rewards, scale_by_std=False)
     for depth in range(max(map(len, replies))):
         for prefix in {reply[:depth] for reply in replies}:
-            here = [row[depth] for row, r in zip(found, replies, strict=True) if r[:depth] == prefix and len(r) > depth]
+            here = [
+                row[depth]
+                for row, reply in zip(found, replies, strict=True)
+                if reply[:depth] == prefix and len(reply) > depth
+            ]
             assert sum(here) == pytest.approx(0, abs=1e-9)

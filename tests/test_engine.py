@@ -15,6 +15,7 @@ from ninegrid.errors import SettingsError
 from ninegrid.tree.choice import choose_engine, obstacle
 from ninegrid.tree.draw import GREEDY, draw_tokens, uniforms
 from ninegrid.tree.engine import HEAD_CHUNK, Request
+from ninegrid.tree.few_rows import few_rows
 from ninegrid.tree.padded_engine import PaddedEngine
 from ninegrid.tree.settings import EngineSettings
 from ninegrid.tree.tree_engine import TreeEngine
@@ -78,8 +79,13 @@ class Counted(TreeEngine):
 
     passes_run = 0
 
+    def __init__(self, model):
+        super().__init__(model)
+        self.tokens_run = []
+
     def _forward(self, tokens_R, *rest):
         self.passes_run += 1
+        self.tokens_run.append(len(tokens_R))
         return super()._forward(tokens_R, *rest)
 
 
@@ -164,6 +170,188 @@ def test_logits_in_chunks_change_nothing(model, monkeypatch):
         torch.testing.assert_close(part_grads[name], gradient, rtol=1e-4, atol=1e-5)
 
 
+def squares(prompts, completions):
+    """A loss in which no two tokens weigh alike, and which needs whole replies."""
+
+    def loss(members, new_ST):
+        total = 0.0
+        for row, sequence in zip(new_ST, members, strict=True):
+            n = len(completions[sequence])
+            total = total + (row[:n] * torch.linspace(0.5, 1 + sequence, n)).sum() ** 2
+        return total
+
+    return loss
+
+
+def accumulated(model, engine, prompts, completions, budget):
+    model.zero_grad()
+    tokens = engine.backward(prompts, completions, 0.8, budget, squares(prompts, completions))
+    return tokens, {n: p.grad.clone() for n, p in model.named_parameters()}
+
+
+def assert_same(found, wanted):
+    for name, gradient in wanted.items():
+        assert (found[name] - gradient).norm() <= 1e-4 * gradient.norm(), name
+
+
+@pytest.mark.parametrize("budget", [10_000, 40, 1])
+def test_accumulated_gradients_agree_whatever_the_budget(model, budget):
+    wanted = requests()
+    prompts = [r.prompt for r in wanted]
+    completions = [c.tokens for c in sample(PaddedEngine(model), wanted)]
+    model.zero_grad()
+    logp_ST = PaddedEngine(model).logprobs(prompts, completions, 0.8)
+    squares(prompts, completions)(range(len(prompts)), logp_ST).backward()
+    plain = {n: p.grad.clone() for n, p in model.named_parameters()}
+    for engine in (TreeEngine(model), PaddedEngine(model)):
+        tokens, found = accumulated(model, engine, prompts, completions, budget)
+        assert_same(found, plain)
+        assert tokens > 100
+
+
+@pytest.mark.parametrize("prompt", [[4], [4, 5, 6]])
+def test_a_single_prompt_and_one_without_a_trunk(model, prompt):
+    wanted = [Request(prompt, uniforms(12, "alone", s)) for s in range(5)]
+    engine = TreeEngine(model)
+    sampled, padded = sample(engine, wanted), sample(PaddedEngine(model), wanted)
+    assert [c.tokens for c in sampled] == [c.tokens for c in padded]
+    prompts, completions = [prompt] * 5, [c.tokens for c in sampled]
+    _, found = accumulated(model, engine, prompts, completions, 10_000)
+    _, plain = accumulated(model, PaddedEngine(model), prompts, completions, 10_000)
+    assert_same(found, plain)
+
+
+TRUNK = [1, 2, 5, 6, 7, 8, 1, 2, 4, 9]
+
+
+def long_requests(seed=0):
+    """Prompts that share ten tokens."""
+    return [
+        Request([*TRUNK, *rest], uniforms(12, "long", seed, i, s))
+        for i, rest in enumerate([[5, 6], [5, 7], [8]])
+        for s in range(3)
+    ]
+
+
+def test_the_trunk_of_sampling_serves_scoring_and_is_run_once(model):
+    wanted = long_requests()
+    prompts = [r.prompt for r in wanted]
+    engine = Counted(model)
+    completions = [c.tokens for c in sample(engine, wanted)]
+    assert engine.tokens_run[0] == len(TRUNK)
+    before = engine.passes_run
+    _, found = accumulated(model, engine, prompts, completions, 10_000)
+    assert engine.passes_run == before + 1  # the branches alone
+    _, plain = accumulated(model, PaddedEngine(model), prompts, completions, 10_000)
+    assert_same(found, plain)
+
+
+def test_a_trunk_is_kept_for_other_prompts_that_begin_with_it(model):
+    engine = Counted(model)
+    with torch.no_grad():
+        sample(engine, long_requests())
+        first = engine.passes_run
+        found = sample(engine, [Request([*TRUNK[:9], 3, 3], uniforms(12, "other"))])
+    assert len(TRUNK) not in engine.tokens_run[first:]
+    assert (
+        found[0].tokens
+        == sample(PaddedEngine(model), [Request([*TRUNK[:9], 3, 3], uniforms(12, "other"))])[0].tokens
+    )
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_changed_weights_are_noticed(graph):
+    """A trunk of the old weights would give the old log-probs."""
+    model = tiny(LlamaConfig(**SHAPE))
+    engine = TreeEngine(model)
+    wanted = long_requests()
+    prompts = [r.prompt for r in wanted]
+    with torch.set_grad_enabled(graph):
+        completions = [c.tokens for c in sample(engine, wanted)]
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.1)
+        again, padded = sample(engine, wanted), sample(PaddedEngine(model), wanted)
+    assert [c.tokens for c in again] == [c.tokens for c in padded]
+    assert [c.tokens for c in again] != completions
+    np.testing.assert_allclose(again[0].logprobs, padded[0].logprobs, atol=1e-4)
+    _, found = accumulated(model, engine, prompts, completions, 10_000)
+    _, plain = accumulated(model, PaddedEngine(model), prompts, completions, 10_000)
+    assert_same(found, plain)
+
+
+def test_evaluation_builds_no_graph(model):
+    engine = TreeEngine(model)
+    with torch.no_grad():
+        sample(engine, long_requests())
+        kept = engine._trunks.get([r.prompt for r in long_requests()], graph=False)
+    assert not kept.has_graph
+
+
+def test_nothing_is_left_after_release(model):
+    engine = Counted(model)
+    sample(engine, long_requests())
+    engine.release()
+    before = engine.passes_run
+    sample(engine, long_requests())
+    assert engine.tokens_run[before] == len(TRUNK)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_padding_token_is_not_trained_as_an_input(tied):
+    """As in torch: tokens of the prompt that equal the padding token add nothing to the table's gradient."""
+    model = tiny(LlamaConfig(**SHAPE, pad_token_id=5, tie_word_embeddings=tied))
+    prompts, completions = [[1, 5, 2], [1, 5, 4]], [(6, 3), (7, 8, 3)]
+    _, found = accumulated(model, TreeEngine(model), prompts, completions, 10_000)
+    _, plain = accumulated(model, PaddedEngine(model), prompts, completions, 10_000)
+    assert_same(found, plain)
+    if not tied:
+        assert not found["model.embed_tokens.weight"][5].any()
+        assert found["model.embed_tokens.weight"][1].any()
+
+
+def test_frozen_embeddings_stay_without_a_gradient(model):
+    weight = model.get_input_embeddings().weight
+    weight.requires_grad_(False)
+    try:
+        model.zero_grad()
+        TreeEngine(model).backward([[1, 2]], [(4, 3)], 1.0, 100, lambda members, new_ST: new_ST.sum())
+        assert weight.grad is None
+        assert model.model.layers[0].mlp.up_proj.weight.grad.any()
+    finally:
+        weight.requires_grad_(True)
+
+
+def test_batches_hold_what_the_budget_allows(model):
+    prompts = [[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, 6], [9, 9]]
+    # Two replies of at most 5 tokens: the first prompt takes 4 + 10, one that shares 3 tokens 1 + 10.
+    tree = TreeEngine(model)
+    # 14 + 11 = 25; then 14, and 2 + 10 more would be 26.
+    assert tree.batches(prompts, 2, 5, 25) == [range(0, 2), range(2, 3), range(3, 4)]
+    assert tree.batches(prompts, 2, 5, 26) == [range(0, 2), range(2, 4)]
+    assert tree.batches(prompts, 2, 5, 36) == [range(0, 3), range(3, 4)]
+    # Padded, every reply takes a row of 4 + 5 = 9 tokens: 18 a prompt.
+    assert PaddedEngine(model).batches(prompts, 2, 5, 36) == [range(0, 2), range(2, 4)]
+    for engine in (tree, PaddedEngine(model)):
+        assert engine.batches(prompts, 2, 5, 1) == [range(i, i + 1) for i in range(4)]
+        assert engine.batches([], 2, 5, 100) == []
+
+
+@pytest.mark.parametrize("count", range(1, 11))
+def test_few_rows_give_what_many_give(model, count):
+    rows = torch.randn(1, count, 32, generator=torch.Generator().manual_seed(count))
+    layer = model.model.layers[0].mlp
+    wanted = layer(rows)
+    with torch.no_grad(), few_rows(count):
+        torch.testing.assert_close(layer(rows), wanted)
+        # A layer with a bias, and calls by name, go their usual way.
+        plain = torch.nn.Linear(32, 4)
+        torch.testing.assert_close(plain(rows), rows @ plain.weight.T + plain.bias)
+        torch.testing.assert_close(
+            torch.nn.functional.linear(input=rows, weight=plain.weight), rows @ plain.weight.T
+        )
+
+
 def test_greedy_does_not_depend_on_the_batch(model):
     wanted = requests(n_samples=1, greedy=True)
     together = sample(TreeEngine(model), wanted)
@@ -231,6 +419,24 @@ def test_inverse_transform_by_hand():
     assert drawn.logprobs_S == pytest.approx(np.log([0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4]))
     # -sum p ln p = 0.1*2.302585 + 0.2*1.609438 + 0.3*1.203973 + 0.4*0.916291 = 1.279854
     assert drawn.entropies_S[0] == pytest.approx(1.279854, abs=1e-5)
+
+
+@pytest.mark.parametrize("vocabulary", [7, 256, 257, 1000])
+def test_draws_are_those_of_one_running_sum(vocabulary):
+    generator = np.random.default_rng(vocabulary)
+    logits = torch.from_numpy(generator.normal(scale=3, size=(3, vocabulary))).float()
+    rows, draws = generator.integers(0, 3, 500), generator.random(500)
+    drawn = draw_tokens(logits, rows.tolist(), draws, 1.0)
+    running = torch.softmax(logits, -1).double().cumsum(-1).numpy()
+    wanted = [
+        int(np.searchsorted(running[r], u * running[r][-1], side="right"))
+        for r, u in zip(rows, draws, strict=True)
+    ]
+    # Sums in another order may differ in the last digit: a uniform that close to a border is left out.
+    near = [abs(running[r] - u * running[r][-1]).min() < 1e-7 for r, u in zip(rows, draws, strict=True)]
+    assert sum(near) < 5
+    for token, expected, close in zip(drawn.tokens_S, wanted, near, strict=True):
+        assert close or token == expected
 
 
 def test_greedy_and_drawn_samples_may_stand_on_one_row():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -89,6 +90,15 @@ def only_run(state: Path) -> StoredRun:
     return run
 
 
+USAGE = {"time/run_seconds", "memory/peak_gb"}
+
+
+def told(run: StoredRun) -> dict[str, float]:
+    """The metrics that the stage sent; what every run says of itself must be there too."""
+    assert set(run.data.metrics) >= USAGE
+    return {name: value for name, value in run.data.metrics.items() if name not in USAGE}
+
+
 def start(state: Path, ending: str) -> subprocess.Popen[str]:
     """A stage in a process of its own; returns once its run has begun."""
     process = launch(state, ending)
@@ -166,7 +176,8 @@ class TestNames:
         assert safe_name(name) == name
 
     @pytest.mark.parametrize(
-        ("name", "stem"), [("win%", "win_"), ("/a//b/", "a/b"), ("../up", "up"), ("x" * 300, "x" * 241)]
+        ("name", "stem"),
+        [("win%", "win_"), ("/a//b/", "a/b"), ("../up", "up"), ("..0", "0"), ("x" * 300, "x" * 241)],
     )
     def test_a_bad_name_is_mended_and_marked(self, name: str, stem: str) -> None:
         # 250 characters at most, of which "-" and eight digits of the digest take nine: 241 are left.
@@ -298,18 +309,14 @@ class TestOneRun:
         run_id = only_run(state).info.run_id
         history = client_of(state).get_metric_history(run_id, "rollout/rewards_mean")
         assert [(m.step, m.value) for m in history] == [(1, -0.5), (2, 0.25)]
-        assert only_run(state).data.metrics == {
-            "rollout/rewards_mean": 0.25,
-            "train/updates": 4.0,
-            "total": 1.0,
-        }
+        assert told(only_run(state)) == {"rollout/rewards_mean": 0.25, "train/updates": 4.0, "total": 1.0}
 
     def test_more_metrics_and_parameters_than_one_request_may_hold(self, state: Path) -> None:
         # MLflow takes 1,000 metrics and 100 parameters a request.
         with track(TrackingSettings(), "s", {f"p{i}": i for i in range(250)}, state=state) as run:
             run.metrics({f"m{i}": i for i in range(1500)}, step=3)
         data = only_run(state).data
-        assert (len(data.params), len(data.metrics)) == (250, 1500)
+        assert (len(data.params), len(told(only_run(state)))) == (250, 1500)
 
     def test_numbers_that_are_none_never_reach_the_store(
         self, state: Path, capsys: pytest.CaptureFixture[str]
@@ -318,7 +325,7 @@ class TestOneRun:
             for step in (1, 2):
                 run.metrics({"loss": float("nan"), "norm": float("inf"), "reward": 0.5}, step)
         stored = only_run(state)
-        assert stored.data.metrics == {"reward": 0.5}
+        assert told(stored) == {"reward": 0.5}
         assert stored.data.tags["ninegrid.nonfinite_metrics"] == "loss, norm"
         said = capsys.readouterr().err.splitlines()
         assert [line.split(" is ")[0] for line in said] == ["warning: metric loss", "warning: metric norm"]
@@ -334,13 +341,22 @@ class TestOneRun:
         )
         assert yaml.safe_load(whole) == {"chat": params["chat"], "moves": [0, 6], "path": "data"}
 
+    def test_a_run_says_what_it_cost(self, state: Path) -> None:
+        with track(TrackingSettings(), "s", {}, state=state):
+            time.sleep(0.25)
+        metrics = only_run(state).data.metrics
+        assert metrics["time/run_seconds"] >= 0.25
+        assert metrics["memory/peak_gb"] == pytest.approx(
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9, rel=0.1
+        )
+
     def test_odd_names_are_taken(self, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with track(TrackingSettings(), "s", {"won (fast)": 1}, {"who?": "me"}, state=state) as run:
             run.metrics({"rate %": 0.5})
             run.tag("why?", ["because"])
         data = only_run(state).data
         assert data.params == {safe_name("won (fast)"): "1"}
-        assert data.metrics == {safe_name("rate %"): 0.5}
+        assert told(only_run(state)) == {safe_name("rate %"): 0.5}
         assert (data.tags[safe_name("who?")], data.tags[safe_name("why?")]) == ("me", '["because"]')
         assert capsys.readouterr().err == ""
 
@@ -374,7 +390,7 @@ class TestOneRun:
             run.params({"steps": 6})
             run.metrics({"m": 1})
         stored = only_run(state)
-        assert (stored.data.params, stored.data.metrics) == ({"steps": "5"}, {"m": 1.0})
+        assert (stored.data.params, told(stored)) == ({"steps": "5"}, {"m": 1.0})
         assert stored.info.status == "FINISHED"
         assert "MLflow refused parameters" in capsys.readouterr().err
 
@@ -575,7 +591,7 @@ class TestStore:
         assert first.startswith(f"warning: train_gspo: MLflow at {broken_uri} cannot be opened (")
         assert last == (
             f"warning: train_gspo: not mirrored to MLflow at {broken_uri}: "
-            "parameters, artifacts (2), metrics (3), its end. The stage's own files hold it."
+            "parameters, artifacts (2), metrics (4), its end. The stage's own files hold it."
         )
 
     def test_an_error_of_the_stage_is_not_hidden_by_a_store_that_is_down(
@@ -615,7 +631,7 @@ class TestStore:
         with track(TrackingSettings(), "s", {"a": 1}, state=state) as run:
             run.metrics({"m": 1})
         stored = only_run(state)
-        assert (stored.info.status, stored.data.metrics) == ("FINISHED", {"m": 1.0})
+        assert (stored.info.status, told(stored)) == ("FINISHED", {"m": 1.0})
         first, last = capsys.readouterr().err.splitlines()
         assert "did not take artifacts" in first
         assert ": artifacts. The stage's own files hold it." in last
@@ -663,7 +679,7 @@ class TestPages:
         with track(TrackingSettings(uri=server), "over http", {"a": 1}, state=other_state) as run:
             run.metrics({"m": 2}, 1)
         stored = only_run(state)
-        assert (stored.info.status, stored.data.metrics) == ("FINISHED", {"m": 2.0})
+        assert (stored.info.status, told(stored)) == ("FINISHED", {"m": 2.0})
         assert artifacts_of(state, stored) == ["params.yaml"]
         assert not other_state.exists(), "a server keeps its own state"
         assert f"{server} (Ctrl-C ends it)" in (state / "server.log").read_text()

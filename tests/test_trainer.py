@@ -50,7 +50,7 @@ def examples(tictactoe):
 
 def train(agent, table, examples, settings, folder):
     trainer = Trainer(agent.policy, agent.sampler, table, settings, Checkpoints(folder, "run"))
-    return trainer.run(examples, lambda row: None)
+    return trainer.run(examples, lambda row, costs: None)
 
 
 def groups_of(agent, examples, settings=SETTINGS):
@@ -87,8 +87,12 @@ def test_spread_moves_the_weights(agent, published, examples, tmp_path, optimize
     assert rows[0]["train/clip_fraction"] == 0
 
 
+def updater_of(agent, optimizer, settings):
+    return Updater(agent.policy.model, agent.sampler.engine, optimizer, settings, agent.sampler.decoding)
+
+
 def gradients(agent, batch, settings):
-    updater = Updater(agent.policy.model, agent.sampler.engine, _NoStep(agent.policy.model), settings, agent.sampler.decoding)
+    updater = updater_of(agent, _NoStep(agent.policy.model), settings)
     stats = updater.update(batch)
     return {n: p.grad.clone() for n, p in agent.policy.model.named_parameters()}, stats
 
@@ -139,7 +143,7 @@ def test_clipping_acts_from_the_second_pass_on(agent, published, examples):
     settings = replace(SETTINGS, passes=3, learning_rate=0.05, clip_low=0.01, clip_high=0.01)
     optimizer = torch.optim.SGD(agent.policy.model.parameters(), lr=0.5)
     batch = make_batch(groups_of(agent, examples), published, SETTINGS)
-    stats = Updater(agent.policy.model, agent.sampler.engine, optimizer, settings, agent.sampler.decoding).update(batch)
+    stats = updater_of(agent, optimizer, settings).update(batch)
     scored = len(stats.clipped) // 3
     assert len(stats.losses) == 3
     assert not any(stats.clipped[:scored])
@@ -151,10 +155,8 @@ def test_minibatches_deal_the_boards_in_turn(agent, published, examples):
     batch = make_batch(groups_of(agent, examples), published, SETTINGS)
     settings = replace(SETTINGS, minibatches=2, passes=2)
     assert settings.updates == 4
-    stats = Updater(
-        agent.policy.model, agent.sampler.engine, torch.optim.SGD(agent.policy.model.parameters(), 1e-3),
-        settings, agent.sampler.decoding,
-    ).update(batch)  # fmt: skip
+    optimizer = torch.optim.SGD(agent.policy.model.parameters(), 1e-3)
+    stats = updater_of(agent, optimizer, settings).update(batch)
     assert len(stats.losses) == 4
     # Every scored sample was scored once in each of the two passes.
     assert len(stats.ratios) == 2 * int((batch.advantages != 0).sum())
@@ -170,14 +172,14 @@ def test_a_killed_run_ends_like_one_that_was_not(agent, published, examples, tmp
         agent.policy.model.load_state_dict(start)
         return Trainer(agent.policy, agent.sampler, published, settings, Checkpoints(tmp_path / "cut", "run"))
 
-    def stop_at_five(row):
+    def stop_at_five(row, costs):
         if row["step"] == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         again().run(examples, stop_at_five)
     seen = []
-    rows = again().run(examples, seen.append)
+    rows = again().run(examples, lambda row, costs: seen.append(row))
     assert [r["step"] for r in seen] == [1, 2, 3, 4, 5, 6]
     assert rows == whole_rows
     assert weights_sha256(agent.policy.model) == whole
@@ -223,7 +225,7 @@ def test_what_is_not_finite_stops_before_the_update_and_names_the_board(
     else:
         agent.policy.model.lm_head.weight.register_hook(lambda gradient: gradient * torch.inf)
     optimizer = torch.optim.SGD(agent.policy.model.parameters(), lr=1.0)
-    updater = Updater(agent.policy.model, agent.sampler.engine, optimizer, SETTINGS, agent.sampler.decoding)
+    updater = updater_of(agent, optimizer, SETTINGS)
     with pytest.raises(TrainingError, match=groups[row][0].example.id):
         updater.update(batch)
     assert weights_sha256(agent.policy.model) == before

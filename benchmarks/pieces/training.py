@@ -59,7 +59,7 @@ class Watch:
             self._rollouts += [rollout for group in part for rollout in group]
             yield part
 
-    def on_step(self, row: dict[str, Any]) -> None:
+    def on_step(self, row: dict[str, Any], costs: dict[str, float]) -> None:
         """End a step and begin the next one."""
         seconds = time.perf_counter() - self._start
         replies = self._rollouts

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from ninegrid.evaluation.episodes import GREEDY, SAMPLED, Episode, make_episode
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.policy.rollout import Rollout, Sampler
@@ -31,11 +33,12 @@ def evaluate(
     milestone, members = next(iter(sampler.task.milestones.items()))
     episodes: list[Episode] = []
     good = 0
-    for groups in sampler.groups(examples, settings.n_samples, ("eval", settings.seed), greedy=True):
-        batch = [_episode(rollout, sampler, table) for group in groups for rollout in group]
-        episodes += batch
-        good += sum(e.outcome in members for e in batch)
-        progress.advance(f"{milestone} {good / len(episodes):.0%}", units=len(groups))
+    with torch.no_grad():
+        for groups in sampler.groups(examples, settings.n_samples, ("eval", settings.seed), greedy=True):
+            batch = [_episode(rollout, sampler, table) for group in groups for rollout in group]
+            episodes += batch
+            good += sum(e.outcome in members for e in batch)
+            progress.advance(f"{milestone} {good / len(episodes):.0%}", units=len(groups))
     return sorted(episodes, key=lambda e: e.decoding == GREEDY)
 
 

@@ -74,9 +74,7 @@ def make_batch(groups: list[list[Rollout]], table: RewardTable, settings: TrainS
         [[table.reward(r.judgement.outcome, len(r.completion.tokens)) for r in g] for g in groups]
     )
     leave_one_out = FACTS[settings.algorithm].leave_one_out
-    advantages = group_advantages(
-        rewards, scale_by_std=settings.scale_by_std, leave_one_out=leave_one_out
-    )
+    advantages = group_advantages(rewards, scale_by_std=settings.scale_by_std, leave_one_out=leave_one_out)
     for group, row in zip(groups, np.isfinite(rewards) & np.isfinite(advantages), strict=True):
         if not row.all():
             raise TrainingError(f"reward or advantage of {group[0].example.id} is not finite")

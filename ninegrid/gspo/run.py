@@ -14,7 +14,7 @@ import torch
 from ninegrid.gspo.checkpoint import Checkpoints, digest
 from ninegrid.gspo.health import Row
 from ninegrid.gspo.settings import TrainSettings
-from ninegrid.gspo.trainer import Trainer
+from ninegrid.gspo.trainer import Costs, Trainer
 from ninegrid.outputs import output_folder, write_csv, write_json
 from ninegrid.policy.agent import Agent, AgentSettings, open_agent
 from ninegrid.policy.loading import weights_sha256, write_model
@@ -55,7 +55,7 @@ def train_policy(
     """Load the model, train it on ``examples``, mirror every step."""
     agent = open_agent(model, task, settings)
     trainer = Trainer(agent.policy, agent.sampler, settings.reward, settings.train, checkpoints)
-    rows = trainer.run(examples, lambda row: _mirror(run, row))
+    rows = trainer.run(examples, lambda row, costs: _mirror(run, row, costs))
     return Trained(agent, rows, examples[0])
 
 
@@ -86,10 +86,11 @@ def _code_sha256() -> str:
     return whole.hexdigest()
 
 
-def _mirror(run: Run, row: Row) -> None:
+def _mirror(run: Run, row: Row, costs: Costs) -> None:
     step = row["step"]
     assert isinstance(step, int)
-    run.metrics({name: v for name, v in row.items() if v is not None and name != "step"}, step=step)
+    figures = {name: v for name, v in row.items() if v is not None and name != "step"}
+    run.metrics({**figures, **costs}, step=step)
 
 
 def _summary(trained: Trained, settings: RunSettings) -> dict[str, Any]:

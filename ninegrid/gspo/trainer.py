@@ -16,6 +16,10 @@ from ninegrid.policy.rollout import Rollout, Sampler
 from ninegrid.progress import Progress, say
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example
+from ninegrid.tracking.usage import Stopwatch, peak_memory
+
+Costs = dict[str, float]
+"""What a step took, in seconds and GB; named for MLflow."""
 
 
 class Trainer:
@@ -43,12 +47,13 @@ class Trainer:
         self._updater = Updater(policy.model, sampler.engine, self._optimizer, settings, sampler.decoding)
         self._rounds = 0
 
-    def run(self, examples: Sequence[Example], on_step: Callable[[Row], None]) -> list[Row]:
+    def run(self, examples: Sequence[Example], on_step: Callable[[Row, Costs], None]) -> list[Row]:
         """Train on ``examples`` and return a row for each step.
 
         Args:
             examples: the training boards.
-            on_step: called with every row, those of a resumed run's earlier steps included.
+            on_step: called with every row and what the step cost; with the rows of a resumed run's
+                earlier steps too, whose cost is not known.
 
         Raises:
             SettingsError: there are fewer boards than a batch takes.
@@ -61,23 +66,28 @@ class Trainer:
         self._announce()
         rows = self._resume()
         for row in rows:
-            on_step(row)
+            on_step(row, {})
         progress = Progress("train_gspo: step", self._settings.steps, done=len(rows))
         for step in range(len(rows), self._settings.steps):
-            rows.append(self._step(examples, step))
-            on_step(rows[-1])
+            row, costs = self._step(examples, step)
+            rows.append(row)
+            on_step(row, costs)
             self._remember(rows)
             progress.advance(self._detail(rows[-1]))
         return rows
 
-    def _step(self, examples: Sequence[Example], step: int) -> Row:
-        settings = self._settings
+    def _step(self, examples: Sequence[Example], step: int) -> tuple[Row, Costs]:
+        settings, watch = self._settings, Stopwatch()
         sampled = self._collect(examples)
+        costs = {"time/rollout_seconds": watch.lap()}
         rate = learning_rate(settings, step)
         set_learning_rate(self._optimizer, rate)
         chosen = choose_groups(sampled, settings.n_boards)
         stats = self._updater.update(sampled.take(chosen))
-        return health_row(step + 1, sampled, chosen, stats, self._sampler.task, rate)
+        # What a step leaves behind is in the checkpoint: a resumed run must go on like one that was not cut.
+        self._sampler.engine.release()
+        costs |= {"time/update_seconds": watch.lap(), "time/step_seconds": watch.total(), **peak_memory()}
+        return health_row(step + 1, sampled, chosen, stats, self._sampler.task, rate), costs
 
     def _collect(self, examples: Sequence[Example]) -> RolloutBatch:
         """Sample rounds of boards until enough groups can teach something."""

@@ -140,10 +140,13 @@ class Updater:
         stats.losses.append(sum(losses))
 
     def _take_step(self, scored: list[Scored], stats: UpdateStats) -> None:
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm))
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(gradients))
         if not math.isfinite(norm):
             raise TrainingError(f"gradient norm is {norm} on boards {_ids(scored)}; no update was made")
         stats.grad_norms.append(norm)
+        if norm > self._settings.max_grad_norm:
+            torch._foreach_mul_(gradients, self._settings.max_grad_norm / norm)
         change = step_with_change(self._optimizer, self._parameters)
         if not math.isfinite(change):
             raise TrainingError(

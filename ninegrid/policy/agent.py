@@ -54,7 +54,7 @@ class Agent:
             "decoding": asdict(self.sampler.decoding),
             "dtype": str(self.policy.dtype),
             "engine": self.sampler.engine.name,
-            "prompts_per_batch": engine.prompts_per_batch,
+            "max_tokens_per_batch": engine.max_tokens_per_batch,
             "threads": engine.threads,
         }
 
@@ -84,5 +84,5 @@ def open_agent(folder: Path, task: Task, settings: AgentSettings) -> Agent:
     chat = ChatFormat(policy.tokenizer, settings.chat, task)
     engine = choose_engine(policy.model, settings.engine)
     return Agent(
-        policy, chat, Sampler(engine, chat, task, settings.decoding, settings.engine.prompts_per_batch)
+        policy, chat, Sampler(engine, chat, task, settings.decoding, settings.engine.max_tokens_per_batch)
     )

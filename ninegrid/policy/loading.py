@@ -108,8 +108,8 @@ def set_determinism(threads: int | None, seed: int) -> None:
     # Read by cuBLAS when the first CUDA matrix product runs.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    # It would also overwrite every new buffer, lest someone read it before it is written: a tenth of the time.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    # By itself that also fills every new buffer, lest one be read before it is written: a tenth of the time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if threads is not None:
         torch.set_num_threads(threads)
     random.seed(seed)

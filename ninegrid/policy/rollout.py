@@ -56,14 +56,14 @@ class Sampler:
         chat: renders prompts and decodes replies.
         task: judges.
         decoding: temperature and token limit.
-        prompts_per_batch: how many examples are sampled together.
+        budget: tokens that one batch may hold; see `Engine.batches`.
     """
 
     def __init__(
-        self, engine: Engine, chat: ChatFormat, task: Task, decoding: DecodingSettings, prompts_per_batch: int
+        self, engine: Engine, chat: ChatFormat, task: Task, decoding: DecodingSettings, budget: int
     ) -> None:
         self.engine, self.chat, self.task = engine, chat, task
-        self.decoding, self.prompts_per_batch = decoding, prompts_per_batch
+        self.decoding, self.budget = decoding, budget
 
     def groups(
         self,
@@ -83,14 +83,21 @@ class Sampler:
             greedy: add a greedy reply to each example, after its samples.  In one batch the two
                 share whatever tokens they have in common.
         """
-        for start in range(0, len(examples), self.prompts_per_batch):
-            yield self._batch(examples[start : start + self.prompts_per_batch], n_samples, key, greedy)
+        prompts = [tuple(self.chat.encode(example)) for example in examples]
+        limit = self.decoding.max_new_tokens
+        for batch in self.engine.batches(prompts, n_samples + greedy, limit, self.budget):
+            chosen = slice(batch.start, batch.stop)
+            yield self._batch(examples[chosen], prompts[chosen], n_samples, key, greedy)
 
     def _batch(
-        self, examples: Sequence[Example], n_samples: int, key: tuple[str | int, ...], greedy: bool
+        self,
+        examples: Sequence[Example],
+        prompts: Sequence[tuple[int, ...]],
+        n_samples: int,
+        key: tuple[str | int, ...],
+        greedy: bool,
     ) -> list[list[Rollout]]:
         limit = self.decoding.max_new_tokens
-        prompts = [tuple(self.chat.encode(example)) for example in examples]
         requests = []
         for example, prompt in zip(examples, prompts, strict=True):
             draws = [uniforms(limit, *key, example.id, sample) for sample in range(n_samples)]

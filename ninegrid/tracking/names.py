@@ -16,12 +16,14 @@ _NOT_ALLOWED = re.compile(r"[^/\w.\- :]")
 def safe_name(name: str) -> str:
     """``name`` if MLflow accepts it as the name of a metric, parameter or tag, else the nearest.
 
-    MLflow allows letters, digits and ``/ _ . - :`` and spaces, and no empty or dotted parts
-    between slashes.  A name that had to be changed ends in a digest of the original, so that two
-    names never become one and the same name gets the same replacement in every run.
+    MLflow allows letters, digits and ``/ _ . - :`` and spaces, no empty or dotted parts between slashes,
+    and no two dots at the beginning.  A name that had to be changed ends in a digest of the original, so that
+    two names never become one and the same name gets the same replacement in every run.
     """
     parts = _NOT_ALLOWED.sub("_", name).split("/")
     clean = "/".join(part for part in parts if part not in ("", ".", ".."))
+    if clean.startswith(".."):  # MLflow takes the beginning of any such name for the folder above
+        clean = clean.lstrip(".")
     if name and clean == name and len(name) <= NAME_LIMIT:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]

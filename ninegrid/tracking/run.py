@@ -20,6 +20,7 @@ from ninegrid.tracking.provenance import git_tags, process_tags
 from ninegrid.tracking.settings import TrackingSettings, store_uri
 from ninegrid.tracking.signals import Terminated, unwinding
 from ninegrid.tracking.store import open_store
+from ninegrid.tracking.usage import Stopwatch, peak_memory
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -98,7 +99,7 @@ def track(
 
     FINISHED when the block ends (or exits with code 0), FAILED when it raises, KILLED on Ctrl-C,
     SIGTERM and SIGHUP; whatever was raised goes on to the caller.  A store that does not answer
-    never stops the block.
+    never stops the block.  The block's time and the process's peak memory are mirrored at its end.
 
     Args:
         settings: the ``tracking`` section.
@@ -113,10 +114,12 @@ def track(
     with unwinding():
         mirror = _mirror(settings, stage, tags or {}, state or store_root() / ".ninegrid")
         run = Run(mirror, artifacts=settings.artifacts)
+        watch = Stopwatch()
         try:
             run.params(params)
             run.text(yaml.safe_dump(_plain(params), sort_keys=False, allow_unicode=True), "params.yaml")
             yield run
+            run.metrics({"time/run_seconds": watch.total(), **peak_memory()})
         except BaseException as error:
             status = _status(error)
             if status == "FAILED":

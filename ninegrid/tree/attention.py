@@ -29,25 +29,28 @@ class Blocks:
     Attributes:
         shape: B blocks, M slots, C columns.
         rows, slots, columns: as in the layout.
-        hides_BMC: added to the scores: 0 where a row sees a column, else minus infinity.
+        mask: added to the scores: 0 where a row sees a column, else minus infinity, [B, 1, G * M, C] for G
+            query heads to a key head.
     """
 
     shape: tuple[int, int, int]
     rows: Tensor
     slots: Tensor
     columns: Tensor
-    hides_BMC: Tensor
+    mask: Tensor
 
     @classmethod
-    def of(cls, layout: Layout, like: Tensor) -> Blocks:
-        """On the device and in the number format of ``like``."""
+    def of(cls, layout: Layout, groups: int, like: Tensor) -> Blocks:
+        """For ``groups`` query heads to a key head, on the device and in the number format of ``like``."""
         rows, slots, columns, sees_BMC = (
             torch.from_numpy(array).to(like.device)
             for array in (layout.row_BM, layout.slot_L, layout.column_BC, layout.sees_BMC)
         )
-        hides_BMC = torch.zeros(sees_BMC.shape, dtype=like.dtype, device=like.device)
-        hides_BMC.masked_fill_(~sees_BMC, -torch.inf)
-        return cls(tuple(sees_BMC.shape), rows.flatten(), slots, columns.flatten(), hides_BMC)  # type: ignore[arg-type]
+        mask_BMC = torch.zeros(sees_BMC.shape, dtype=like.dtype, device=like.device)
+        mask_BMC.masked_fill_(~sees_BMC, -torch.inf)
+        n_blocks, height, width = sees_BMC.shape
+        mask = mask_BMC.repeat(1, groups, 1)[:, None]
+        return cls((n_blocks, height, width), rows.flatten(), slots, columns.flatten(), mask)
 
 
 def attend_to_tree(
@@ -74,8 +77,9 @@ def attend_to_tree(
     # Query heads that share a key head lie one below the other: [B, K, G * M, D], and no key is copied.
     query = query_HLD.index_select(1, blocks.rows).view(n_keys, groups, n_blocks, height, width)
     query = query.permute(2, 0, 1, 3, 4).reshape(n_blocks, n_keys, groups * height, width)
-    mask = blocks.hides_BMC.repeat(1, groups, 1)[:, None]
-    out = scaled_dot_product_attention(query, fetch(keys_KND), fetch(values_KND), attn_mask=mask, scale=scale)
+    out = scaled_dot_product_attention(
+        query, fetch(keys_KND), fetch(values_KND), attn_mask=blocks.mask, scale=scale
+    )
     out = out.view(n_blocks, n_keys, groups, height, width).permute(1, 2, 0, 3, 4)
     return out.reshape(heads, n_blocks * height, width).index_select(1, blocks.slots)
 
@@ -118,5 +122,3 @@ def take_over_attention(model: Any) -> None:
 def skip_mask(device: torch.device) -> Tensor:
     """An attention mask that transformers passes through as it is; a pass with ``tree=`` does not read it."""
     return torch.zeros(1, 1, 1, 1, device=device)
-
-

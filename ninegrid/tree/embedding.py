@@ -47,11 +47,14 @@ class Embedding:
         return self._layer(tokens_R)
 
     def into_grad(self, tokens_R: Tensor) -> Tensor:
-        """Embeddings [R, H] for a graph that ends in ``backward()``: gradients go to ``weight.grad`` at once."""
+        """Embeddings [R, H] whose gradient, in a ``backward()``, goes to the table's ``grad`` at once."""
         layer = self._layer
-        plain = type(layer) is nn.Embedding and not (layer.max_norm or layer.scale_grad_by_freq or layer.sparse)
-        if not (plain and layer.weight.requires_grad and torch.is_grad_enabled()):
+        if not (_is_plain(layer) and layer.weight.requires_grad and torch.is_grad_enabled()):
             return self(tokens_R)
         anchor = torch.zeros((), requires_grad=True)  # what makes autograd call the backward pass
-        out: Tensor = _IntoGrad.apply(anchor, layer.weight, tokens_R, layer.padding_idx)
-        return out
+        return _IntoGrad.apply(anchor, layer.weight, tokens_R, layer.padding_idx)  # type: ignore[no-untyped-call]
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether the layer does nothing but look rows up."""
+    return type(layer) is nn.Embedding and not (layer.max_norm or layer.scale_grad_by_freq or layer.sparse)

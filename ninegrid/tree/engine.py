@@ -111,12 +111,41 @@ class Engine(Protocol):
         """Take over a `state`."""
         ...
 
+    def release(self) -> None:
+        """Let go of everything that is kept beside `state`."""
+        ...
+
+    def batches(self, prompts: Sequence[Tokens], width: int, max_new_tokens: int, budget: int) -> list[range]:
+        """Split prompts, in order, into calls of `sample` that hold at most ``budget`` tokens at once.
+
+        Counted as if each of the ``width`` completions of a prompt had ``max_new_tokens`` tokens and shared
+        none with another: what a call holds then depends on the settings, not on the policy.  A prompt
+        that is too large still gets a call of its own.
+        """
+        ...
+
     def passes(self, prompts: Sequence[Tokens], completions: Sequence[Tokens], budget: int) -> list[Pass]:
         """Split sequences, in order, into calls of `logprobs` that run at most ``budget`` tokens.
 
         A single sequence that is longer than the budget still gets a pass of its own.
         """
         ...
+
+
+def split(count: int, tokens: Callable[[int, int], int], budget: int) -> list[range]:
+    """Cut ``count`` items, in order, into runs of at most ``budget`` tokens; a larger item stands alone.
+
+    Args:
+        tokens: ``tokens(first, index)`` is what item ``index`` adds to a run that begins with ``first``.
+    """
+    runs: list[range] = []
+    first = total = 0
+    for index in range(count):
+        total += tokens(first, index)
+        if total > budget and index > first:
+            runs.append(range(first, index))
+            first, total = index, tokens(index, index)
+    return [*runs, range(first, count)] if count else []
 
 
 class Draft:

@@ -41,7 +41,7 @@ class Layout:
 
 
 def lay_out(paths_LD: Ints, trunk: int) -> Layout:
-    """Lay out L > 0 rows with the given paths (see `TokenTree.paths`) that see ``trunk`` tokens before them."""
+    """Lay out L > 0 rows with the given paths (see `TokenTree.paths`) after a trunk of so many tokens."""
     n_rows = len(paths_LD)
     order = np.lexsort(paths_LD.T[::-1])  # by the first node of the path, then the second: depth first
     sorted_LD = paths_LD[order]

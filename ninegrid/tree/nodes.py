@@ -17,18 +17,20 @@ class WholeTree(Attending):
     Args:
         trunk: what all nodes see.
         paths: of all nodes, in the order in which they are run.
+        groups: query heads to a key head.
         like: a tensor on the model's device, in its number format.
     """
 
-    def __init__(self, trunk: Trunk, paths: Ints, like: Tensor) -> None:
+    def __init__(self, trunk: Trunk, paths: Ints, groups: int, like: Tensor) -> None:
         self._trunk = trunk
-        self._blocks = Blocks.of(lay_out(paths, len(trunk)), like)
+        self._blocks = Blocks.of(lay_out(paths, len(trunk)), groups, like)
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """See `Attending.attend`."""
-        before = self._trunk.of_layer(layer, keys[0])
-        every = (torch.cat([old, new], dim=1) for old, new in zip(before, (keys[0], values[0]), strict=True))
-        return attend_to_tree(query[0], *every, self._blocks, scale)[None]
+        trunk_keys, trunk_values = self._trunk.of_layer(layer, keys[0])
+        all_keys = torch.cat([trunk_keys, keys[0]], dim=1)
+        all_values = torch.cat([trunk_values, values[0]], dim=1)
+        return attend_to_tree(query[0], all_keys, all_values, self._blocks, scale)[None]
 
 
 class GrowingTree(Attending):
@@ -36,29 +38,28 @@ class GrowingTree(Attending):
 
     Args:
         trunk: what all nodes see.
+        groups: query heads to a key head.
         like: a tensor on the model's device, in its number format.
     """
 
-    def __init__(self, trunk: Trunk, like: Tensor) -> None:
-        self._trunk, self._like = trunk, like
+    def __init__(self, trunk: Trunk, groups: int, like: Tensor) -> None:
+        self._trunk, self._groups, self._like = trunk, groups, like
         self._buffers: dict[tuple[int, int], Tensor] = {}
         self._blocks: Blocks | None = None
         self._start = self._end = len(trunk)
 
     def extend(self, paths: Ints) -> None:
         """Say what the next pass runs: the nodes after those that have been run, with these ``paths``."""
-        self._blocks = Blocks.of(lay_out(paths, len(self._trunk)), self._like)
+        self._blocks = Blocks.of(lay_out(paths, len(self._trunk)), self._groups, self._like)
         self._start, self._end = self._end, self._end + len(paths)
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """See `Attending.attend`."""
         assert self._blocks is not None
-        before = self._trunk.of_layer(layer, keys[0])
-        every = (
-            self._append((layer, kind), old, new[0])
-            for kind, (old, new) in enumerate(zip(before, (keys, values), strict=True))
-        )
-        return attend_to_tree(query[0], *every, self._blocks, scale)[None]
+        trunk_keys, trunk_values = self._trunk.of_layer(layer, keys[0])
+        all_keys = self._append((layer, 0), trunk_keys, keys[0])
+        all_values = self._append((layer, 1), trunk_values, values[0])
+        return attend_to_tree(query[0], all_keys, all_values, self._blocks, scale)[None]
 
     def _append(self, which: tuple[int, int], trunk_KPD: Tensor, new_KLD: Tensor) -> Tensor:
         """Add new nodes to a buffer that doubles, so that a pass copies no old ones."""

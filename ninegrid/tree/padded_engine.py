@@ -22,6 +22,7 @@ from ninegrid.tree.engine import (
     Request,
     Tokens,
     output_head,
+    split,
     target_logprobs,
 )
 
@@ -109,12 +110,20 @@ class PaddedEngine:
                 start = stop
         return passes
 
+    def batches(self, prompts: Sequence[Tokens], width: int, max_new_tokens: int, budget: int) -> list[range]:
+        """See `Engine.batches`."""
+        longest = max(map(len, prompts), default=0)  # shorter prompts are padded
+        return split(len(prompts), lambda first, index: width * (longest + max_new_tokens), budget)
+
     def state(self) -> list[list[int]]:
         """See `Engine.state`: nothing is remembered."""
         return []
 
     def load(self, state: list[list[int]]) -> None:
         """See `Engine.load`."""
+
+    def release(self) -> None:
+        """See `Engine.release`."""
 
     def _left_padded(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
         """Ids and mask of the prompts, right-aligned, [S, L] each."""

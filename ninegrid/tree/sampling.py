@@ -69,7 +69,8 @@ class Walk:
         for walker in self._live:
             room = self._limit - len(walker.draft.tokens) - 1
             guess = self._drafter.guess(walker.context, room)
-            self._landing += self.tree.add(takewhile(lambda token: token not in self._stop, guess), walker.node)
+            going_on = takewhile(lambda token: token not in self._stop, guess)
+            self._landing += self.tree.add(going_on, walker.node)
         return self._run
 
     def go(self, hidden_RH: Tensor) -> None:
@@ -80,7 +81,7 @@ class Walk:
         """
         logits = _Logits(self._head, hidden_RH, self._run, self._landing)
         self._run = len(self.tree)
-        walking, waiting = self._live, []
+        walking, waiting = self._live, list[_Walker]()
         while walking:
             going: list[_Walker] = []
             for walker in self._step(logits, walking):

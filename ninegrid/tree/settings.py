@@ -33,14 +33,16 @@ class EngineSettings:
     Attributes:
         path: ``tree`` runs every distinct token once, ``padded`` is the plain batched
             computation; ``auto`` takes the tree wherever the architecture allows it.
-        prompts_per_batch: how many prompts are sampled together.
+        max_tokens_per_batch: tokens that are held at once while sampling, counted as if no two replies began
+            alike; more prompts than that are sampled in several batches.  Bounds memory (about 0.1 MB a
+            token for SmolLM2).
         threads: CPU threads, or None for as many as there are cores.
     """
 
     path: Literal["auto", "tree", "padded"] = "auto"
-    prompts_per_batch: int = 32
+    max_tokens_per_batch: int = 10240
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        require(self.prompts_per_batch >= 1, "prompts_per_batch", self.prompts_per_batch, ">= 1")
+        require(self.max_tokens_per_batch >= 1, "max_tokens_per_batch", self.max_tokens_per_batch, ">= 1")
         require(self.threads is None or self.threads >= 1, "threads", self.threads, "null or >= 1")

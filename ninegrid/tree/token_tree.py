@@ -5,7 +5,7 @@ Sequences that begin alike share nodes, so the number of nodes is the number of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,13 @@ ROOT = -1
 """Parent of the nodes at depth 0."""
 
 Ints = NDArray[np.int64]
+
+
+def common_length(sequences: Sequence[Sequence[int]]) -> int:
+    """Length of the longest beginning that all sequences share."""
+    ordered = sorted(map(tuple, sequences))  # what the first and the last share, all share
+    pairs = enumerate(zip(ordered[0], ordered[-1], strict=False))
+    return next((i for i, (one, other) in pairs if one != other), min(len(ordered[0]), len(ordered[-1])))
 
 
 class TokenTree:

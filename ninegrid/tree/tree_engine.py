@@ -18,11 +18,20 @@ from torch import Tensor
 from ninegrid.tree.attention import Attending, skip_mask, take_over_attention
 from ninegrid.tree.drafter import Drafter
 from ninegrid.tree.embedding import Embedding
-from ninegrid.tree.engine import Completion, Loss, Pass, Request, Tokens, output_head, target_logprobs
+from ninegrid.tree.engine import (
+    Completion,
+    Loss,
+    Pass,
+    Request,
+    Tokens,
+    output_head,
+    split,
+    target_logprobs,
+)
 from ninegrid.tree.few_rows import few_rows
 from ninegrid.tree.nodes import GrowingTree, WholeTree
 from ninegrid.tree.sampling import Walk
-from ninegrid.tree.token_tree import Ints, TokenTree
+from ninegrid.tree.token_tree import Ints, TokenTree, common_length
 from ninegrid.tree.trunk import Trunk, TrunkKeeper, TrunkPass, shared_beginning
 
 Lookup = Callable[[Tensor], Tensor]
@@ -39,6 +48,7 @@ class TreeEngine:
         self._model = model
         self._head = output_head(model)
         self._embedding = Embedding(model)
+        self._groups = model.config.num_attention_heads // model.config.num_key_value_heads
         self._like = torch.empty(0, dtype=model.dtype, device=model.device)
         self._drafter = Drafter()
         self._trunks = TrunkKeeper(model)
@@ -54,7 +64,7 @@ class TreeEngine:
         trunk = self._trunk([request.prompt for request in requests], graph=torch.is_grad_enabled())
         with torch.no_grad():
             walk = Walk(requests, len(trunk), self._head, self._drafter, stop, max_new_tokens, temperature)
-            nodes = GrowingTree(trunk.detached(), self._like)
+            nodes = GrowingTree(trunk.detached(), self._groups, self._like)
             while walk.goes_on:
                 start = walk.propose()
                 nodes.extend(walk.tree.paths(start))
@@ -69,6 +79,10 @@ class TreeEngine:
     def load(self, state: list[list[int]]) -> None:
         """See `Engine.load`."""
         self._drafter.load(state)
+
+    def release(self) -> None:
+        """See `Engine.release`."""
+        self._trunks.drop()
 
     def logprobs(
         self, prompts: Sequence[Tokens], completions: Sequence[Tokens], temperature: float
@@ -107,6 +121,15 @@ class TreeEngine:
     def passes(self, prompts: Sequence[Tokens], completions: Sequence[Tokens], budget: int) -> list[Pass]:
         """See `Engine.passes`."""
         return self._passes(len(shared_beginning(prompts)) if prompts else 0, prompts, completions, budget)
+
+    def batches(self, prompts: Sequence[Tokens], width: int, max_new_tokens: int, budget: int) -> list[range]:
+        """See `Engine.batches`."""
+
+        def tokens(first: int, index: int) -> int:
+            shared = common_length([prompts[first], prompts[index]]) if index > first else 0
+            return len(prompts[index]) - shared + width * max_new_tokens
+
+        return split(len(prompts), tokens, budget)
 
     def _passes(
         self, trunk: int, prompts: Sequence[Tokens], completions: Sequence[Tokens], budget: int
@@ -152,7 +175,7 @@ class TreeEngine:
         for prompt, completion in zip(prompts, completions, strict=True):
             leaf = tree.add(prompt[len(trunk) :])[-1]
             paths.append(tree.add(completion, under=leaf))
-        whole = WholeTree(trunk, tree.paths(), self._like)
+        whole = WholeTree(trunk, tree.paths(), self._groups, self._like)
         hidden_NH = self._forward(tree.tokens, tree.depths + len(trunk), whole, lookup)
         node_E = np.unique(np.concatenate([np.asarray(path) for path in paths]))
         edge_logp_E = self._edge_logprobs(hidden_NH, tree, node_E, temperature)

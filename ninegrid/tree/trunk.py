@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ninegrid.tree.attention import Attending
+from ninegrid.tree.token_tree import common_length
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values of one layer, [K, P, D] each."""
@@ -25,8 +25,8 @@ WORTH_KEEPING = 0.8
 
 def shared_beginning(prompts: Sequence[Sequence[int]]) -> list[int]:
     """The longest common beginning that leaves every prompt at least one token."""
-    common: list[int] = commonprefix([list(prompt) for prompt in prompts])
-    return common[: min(map(len, prompts)) - 1]
+    shortest = min(prompts, key=len)
+    return list(shortest[: min(common_length(prompts), len(shortest) - 1)])
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class TrunkKeeper:
         if graph and not self._kept.has_graph:
             return None
         wanted = shared_beginning(prompts)
-        length = len(commonprefix([self._kept.tokens, wanted]))
+        length = common_length([self._kept.tokens, wanted])
         return self._kept.cut(length) if length >= WORTH_KEEPING * len(wanted) else None
 
     def keep(self, trunk: Trunk) -> None:
         self._kept, self._versions = trunk, self._now()
 
     def drop(self) -> None:
-        """Forget the trunk: its graph has been used up."""
+        """Forget the trunk."""
         self._kept = None
 
     def _now(self) -> list[int]:
