@@ -10,17 +10,20 @@ import torch
 
 from ninegrid.chat.format import ChatSettings
 from ninegrid.errors import SettingsError, TrainingError
-from ninegrid.gspo.batch import boards_of_round, make_batch
+from ninegrid.gspo.algorithms.names import FACTS
+from ninegrid.gspo.batch import RolloutBatch, boards_of_round, choose_groups, make_batch
 from ninegrid.gspo.checkpoint import Checkpoints, State, digest
 from ninegrid.gspo.health import health_row
 from ninegrid.gspo.settings import TrainSettings, learning_rate
 from ninegrid.gspo.trainer import Trainer
-from ninegrid.gspo.update import Updater, UpdateStats
+from ninegrid.gspo.update import Scored, Updater, UpdateStats
 from ninegrid.policy.agent import open_agent
 from ninegrid.policy.loading import weights_sha256
 from ninegrid.policy.settings import LocalSource, ModelSettings
 from ninegrid.reward import RewardTable
+from ninegrid.tree.padded_engine import PaddedEngine
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
+from ninegrid.tree.tree_engine import TreeEngine
 
 SETTINGS = TrainSettings(
     steps=4, n_boards=4, n_samples=8, learning_rate=1e-2, clip_low=0.2, clip_high=0.2, checkpoint_every=0
@@ -61,7 +64,7 @@ def test_it_learns(agent, published, examples, tmp_path):
     rows = train(agent, published, examples, replace(SETTINGS, steps=25), tmp_path)
     first, last = (np.mean([r["rollout/rewards_mean"] for r in part]) for part in (rows[:3], rows[-3:]))
     assert first < -0.3
-    assert last > first + 0.4
+    assert last > first + 0.3
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
@@ -109,7 +112,7 @@ def test_small_passes_give_the_same_gradient(agent, published, examples):
     loose = replace(SETTINGS, max_grad_norm=1e9)
     whole, whole_stats = gradients(agent, batch, loose)
     parts, part_stats = gradients(agent, batch, replace(loose, max_tokens_per_pass=150))
-    assert part_stats.tokens > whole_stats.tokens  # the shared prompt is run once a pass
+    assert part_stats.tokens > whole_stats.tokens  # what parts share beyond the trunk is run in each
     for name, gradient in whole.items():
         torch.testing.assert_close(parts[name], gradient, rtol=1e-4, atol=1e-6)
     assert part_stats.losses == pytest.approx(whole_stats.losses, abs=1e-6)
@@ -129,6 +132,170 @@ def test_the_gradient_is_that_of_the_objective_written_out(agent, published, exa
         (-advantage / n * total / len(batch.rollouts)).backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-5)
+
+
+def on_both_engines(agent, batch, settings, optimizer_of):
+    """The gradient of a last update on the tree and on padded rows, each from the same weights."""
+    start = {k: v.clone() for k, v in agent.policy.model.state_dict().items()}
+    found = []
+    for engine in (TreeEngine(agent.policy.model), PaddedEngine(agent.policy.model)):
+        agent.policy.model.load_state_dict(start)
+        optimizer = optimizer_of(agent.policy.model)
+        Updater(agent.policy.model, engine, optimizer, settings, agent.sampler.decoding).update(batch)
+        found.append({n: p.grad.clone() for n, p in agent.policy.model.named_parameters()})
+    return found
+
+
+ALGORITHMS = [
+    (name, credit)
+    for name, facts in FACTS.items()
+    for credit in ("sequence", "branch")
+    if facts.per_token or credit == "sequence"
+]
+
+
+@pytest.mark.parametrize(("algorithm", "credit"), ALGORITHMS)
+@pytest.mark.parametrize("passes", [1, 3])
+def test_tree_and_padded_gradients_agree(agent, published, examples, algorithm, credit, passes):
+    """On-policy, and after two updates, when ratios differ from 1 and clipping acts."""
+    settings = replace(
+        SETTINGS, algorithm=algorithm, credit=credit, passes=passes, clip_low=0.05, clip_high=0.05
+    )
+    batch = make_batch(groups_of(agent, examples), published, settings)
+    tree, padded = on_both_engines(
+        agent, batch, settings, lambda model: torch.optim.SGD(model.parameters(), lr=0.1)
+    )
+    assert any(gradient.any() for gradient in padded.values())
+    for name, gradient in padded.items():
+        assert (tree[name] - gradient).norm() <= 1e-4 * gradient.norm() + 1e-9, name
+
+
+@pytest.mark.parametrize("algorithm", [name for name, facts in FACTS.items() if facts.per_token])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_tokens_after_the_last_advantage_are_left_out_without_a_trace(
+    agent, published, examples, algorithm, passes, monkeypatch
+):
+    settings = replace(SETTINGS, algorithm=algorithm, credit="branch", passes=passes, max_grad_norm=1e9)
+    batch = make_batch(groups_of(agent, examples), published, settings)
+    start = {k: v.clone() for k, v in agent.policy.model.state_dict().items()}
+
+    def run():
+        agent.policy.model.load_state_dict(start)
+        optimizer = torch.optim.SGD(agent.policy.model.parameters(), lr=0.1)
+        stats = updater_of(agent, optimizer, settings).update(batch)
+        return stats, {n: p.grad.clone() for n, p in agent.policy.model.named_parameters()}
+
+    cut_stats, cut = run()
+    monkeypatch.setattr(
+        "ninegrid.gspo.update._scored_sample",
+        lambda rollout, credit, *, cut: Scored(rollout, credit, len(rollout.completion.tokens)),
+    )
+    whole_stats, whole = run()
+    assert cut_stats.tokens < whole_stats.tokens
+    assert cut_stats.losses == pytest.approx(whole_stats.losses, abs=1e-6)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(cut[name], gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_rewards_of_equal_replies_teach_nothing_with_branch_credit(agent, tictactoe, examples):
+    constant = RewardTable(dict.fromkeys(tictactoe.outcomes, 0.5))
+    settings = replace(SETTINGS, algorithm="gspo_token", credit="branch")
+    batch = make_batch(groups_of(agent, examples), constant, settings)
+    stats = updater_of(agent, _NoStep(agent.policy.model), settings).update(batch)
+    assert (stats.tokens, stats.losses) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "credit"), [("gspo_token", "branch"), ("dapo", "sequence"), ("rloo", "sequence")]
+)
+def test_other_algorithms_learn_too(agent, published, examples, tmp_path, algorithm, credit):
+    settings = replace(SETTINGS, steps=25, algorithm=algorithm, credit=credit)
+    rows = train(agent, published, examples, settings, tmp_path)
+    first, last = (np.mean([r["rollout/rewards_mean"] for r in part]) for part in (rows[:3], rows[-3:]))
+    assert last > first + 0.3
+
+
+def test_leave_one_out_advantages_by_hand(agent, published, examples):
+    batch = make_batch(groups_of(agent, examples), published, replace(SETTINGS, algorithm="rloo"))
+    rewards = batch.rewards[0]
+    for index, advantage in enumerate(batch.advantages[0]):
+        others = np.delete(rewards, index)
+        assert advantage == pytest.approx(rewards[index] - others.mean(), abs=1e-12)
+
+
+FEW = replace(SETTINGS, steps=6, n_samples=2, learning_rate=1e-9)
+"""Two samples of a board often earn the same."""
+
+
+def test_more_rounds_are_sampled_until_enough_boards_can_teach(agent, published, examples, tmp_path):
+    one = train(agent, published, examples, FEW, tmp_path / "one")
+    assert {row["rollout/boards"] for row in one} == {4}
+    assert min(row["train/trained_groups"] for row in one) < 4  # else there is nothing to show
+    settings = replace(FEW, rounds=5)
+    more = train(agent, published, examples, settings, tmp_path / "more")
+    assert all(row["rollout/boards"] <= 20 for row in more)
+    assert all(row["train/trained_groups"] == 4 or row["rollout/boards"] == 20 for row in more)
+    assert max(row["rollout/boards"] for row in more) > 4
+    # The share that is logged is that of all sampled boards, not of the chosen ones.
+    assert any(row["train/informative_groups"] < 1 and row["train/trained_groups"] == 4 for row in more)
+
+
+def test_rounds_go_on_through_the_boards(agent, published, examples, tmp_path, monkeypatch):
+    """No board is asked twice before all have been asked, however many rounds a step takes."""
+    asked = []
+    groups = agent.sampler.groups
+
+    def watched(boards, *rest, **named):
+        asked.extend(board.id for board in boards)
+        return groups(boards, *rest, **named)
+
+    monkeypatch.setattr(agent.sampler, "groups", watched)
+    train(agent, published, examples, replace(FEW, rounds=3), tmp_path)
+    first = asked[: len(examples)]
+    assert len(set(first)) == len(first) > FEW.steps * FEW.n_boards
+
+
+def test_a_killed_run_with_rounds_ends_like_one_that_was_not(agent, published, examples, tmp_path):
+    settings = replace(
+        SETTINGS, steps=6, rounds=3, checkpoint_every=2, algorithm="gspo_token", credit="branch"
+    )
+    start = {k: v.clone() for k, v in agent.policy.model.state_dict().items()}
+    whole_rows = train(agent, published, examples, settings, tmp_path / "whole")
+    whole = weights_sha256(agent.policy.model)
+
+    def stop_at_five(row, costs):
+        if row["step"] == 5:
+            raise KeyboardInterrupt
+
+    checkpoints = Checkpoints(tmp_path / "cut", "run")
+    for on_step in (stop_at_five, lambda row, costs: None):
+        agent.policy.model.load_state_dict(start)
+        trainer = Trainer(agent.policy, agent.sampler, published, settings, checkpoints)
+        if on_step is stop_at_five:
+            with pytest.raises(KeyboardInterrupt):
+                trainer.run(examples, on_step)
+        else:
+            assert trainer.run(examples, on_step) == whole_rows
+    assert weights_sha256(agent.policy.model) == whole
+
+
+def test_groups_that_teach_come_first(agent, published, examples):
+    batch = make_batch(groups_of(agent, examples), published, SETTINGS)
+    tied = RolloutBatch(batch.groups, batch.rewards, np.zeros_like(batch.advantages), batch.credit)
+    assert choose_groups(tied, 3) == [0, 1, 2]
+    tied.advantages[3, 0] = 1.0
+    assert choose_groups(tied, 3) == [0, 1, 3]
+    assert choose_groups(tied, 1) == [3]
+
+
+def test_the_cost_of_each_step_is_told(agent, published, examples, tmp_path):
+    costs = []
+    trainer = Trainer(agent.policy, agent.sampler, published, SETTINGS, Checkpoints(tmp_path, "run"))
+    trainer.run(examples, lambda row, cost: costs.append(cost))
+    for cost in costs:
+        parts = cost["time/rollout_seconds"] + cost["time/update_seconds"]
+        assert 0 < parts <= cost["time/step_seconds"] * 1.001
+        assert cost["memory/peak_gb"] > 0.1
 
 
 def test_gradients_are_clipped_to_the_norm(agent, published, examples):
