@@ -102,9 +102,13 @@ class TreeEngine:
         """See `Engine.backward`.
 
         The trunk's forward pass is the one that sampling made, if the weights are still the same;
-        its backward pass runs once, after those of all parts.
+        its backward pass runs once, after those of all parts.  Without one to use again, and with all in
+        one part, the trunk is no more than the beginning of the tree.
         """
-        trunk = self._trunk(prompts, graph=True)
+        trunk = self._trunks.get(prompts, graph=True)
+        if trunk is None:
+            whole = len(self.passes(prompts, completions, budget)) == 1
+            trunk = Trunk([], []) if whole else self._trunk(prompts, graph=True)
         collecting = trunk.detached(leaf=True)
         tokens = len(trunk)
         for part in self._passes(len(trunk), prompts, completions, budget):
