@@ -22,7 +22,8 @@ ABOUT = """
 Our step at growing sizes, every size from the same weights and with nothing to guess from yet. Start:
 {starts}. A padded batch would hold every prompt and reply in full; distinct tokens are what is left when
 beginnings are shared; scored are those that reached the gradient (boards whose replies were all worth the
-same do not). Medians over the steps.
+same do not). Medians over the steps. With few samples, more steps find no board whose replies differ,
+and end after sampling: so the growth is given over all steps, and over those in which both sizes trained.
 """
 
 Size = tuple[int, int]
@@ -45,7 +46,7 @@ class Plan:
         return list(dict.fromkeys(series))
 
 
-FULL = Plan((4, 8), (4, 8, 16, 32, 64), (2, 4, 8, 16, 32), {UNTRAINED: (0, 3), LEARNED: (2, 5)})
+FULL = Plan((4, 8), (4, 8, 16, 32, 64), (2, 4, 8, 16, 32), {UNTRAINED: (0, 3), LEARNED: (2, 10)})
 QUICK = Plan((2, 4), (2, 4, 8), (2, 4), {LEARNED: (1, 2)})
 
 Steps = Sequence[Mapping[str, Any]]
@@ -76,7 +77,7 @@ def tables(found: Mapping[str, Mapping[Size, Steps]], plan: Plan) -> list[Table]
     grown = [row for start, sizes in found.items() for row in _growth(start, sizes, plan)]
     return [
         Table([*head, "distinct", "scored", "padded / distinct"], rows),
-        Table(["start", "from", "to", "replies grow", "cost grows", "target"], grown),
+        Table(["start", "from", "to", "replies grow", "cost grows", "where both trained", "target"], grown),
     ]
 
 
@@ -99,12 +100,32 @@ def _growth(start: str, sizes: Mapping[Size, Steps], plan: Plan) -> list[list[st
     rows = []
     for size in largest:
         cost = ratio(seconds[size], seconds[plan.base])
+        alike = _where_both_trained(sizes[plan.base], sizes[size])
         replies = ratio(size[0] * size[1], n_boards * n_samples)
         aimed = f"at most {TARGET}" if start == LEARNED and size == largest[0] else "–"
         rows.append(
-            [start, _name(plan.base), _name(size), f"{replies:.0f} times", f"{cost:.2f} times", aimed]
+            [
+                start,
+                _name(plan.base),
+                _name(size),
+                f"{replies:.0f} times",
+                f"{cost:.2f} times",
+                "–" if alike is None else f"{alike:.2f} times",
+                aimed,
+            ]
         )
     return rows
+
+
+def _where_both_trained(base: Steps, larger: Steps) -> float | None:
+    """How the cost grows over the steps in which both sizes found replies to learn from."""
+    pairs = [(b, g) for b, g in zip(base, larger, strict=True) if b["scored"] and g["scored"]]
+    if not pairs:
+        return None
+    before, after = (
+        Spread.of(record["seconds"] for record in side).median for side in zip(*pairs, strict=True)
+    )
+    return ratio(after, before)
 
 
 def _name(size: Size) -> str:

@@ -109,26 +109,38 @@ class Sampler:
             temperature=self.decoding.temperature,
         )
         width = n_samples + greedy
-        return [
-            [
-                self._judged(example, slot, prompt, completions[i * width + slot], n_samples)
-                for slot in range(width)
-            ]
-            for i, (example, prompt) in enumerate(zip(examples, prompts, strict=True))
-        ]
+        groups = []
+        for i, (example, prompt) in enumerate(zip(examples, prompts, strict=True)):
+            groups.append(self._group(example, prompt, completions[i * width : (i + 1) * width], n_samples))
+        return groups
 
-    def _judged(
-        self, example: Example, slot: int, prompt: tuple[int, ...], completion: Completion, n_samples: int
-    ) -> Rollout:
-        if not np.isfinite(completion.logprobs).all():
-            raise TrainingError(
-                f"the policy's log-probs on {example.id} are not finite: its weights have diverged",
-                hint="train again with a smaller train.learning_rate",
-            )
-        text = self.chat.decode(completion.tokens)
+    def _group(
+        self, example: Example, prompt: tuple[int, ...], completions: Sequence[Completion], n_samples: int
+    ) -> list[Rollout]:
+        """The rollouts of one example, greedy ones after ``n_samples``.  Equal replies are read once."""
+        known: dict[tuple[int, ...], tuple[str, Judgement, int | None]] = {}
+        rollouts = []
+        for slot, completion in enumerate(completions):
+            _check_finite(example, completion)
+            if completion.tokens not in known:
+                known[completion.tokens] = self._read(example, completion.tokens)
+            text, judgement, index = known[completion.tokens]
+            entropy = None if index is None else float(completion.entropies[index])
+            greedy = slot >= n_samples
+            sample = slot - n_samples if greedy else slot
+            rollouts.append(Rollout(example, sample, prompt, completion, text, judgement, entropy, greedy))
+        return rollouts
+
+    def _read(self, example: Example, tokens: tuple[int, ...]) -> tuple[str, Judgement, int | None]:
+        """A reply's text, its judgement, and the index of the token that decides."""
+        text = self.chat.decode(tokens)
         judgement = judge_reply(self.task, example, text)
-        index = self.chat.decision_index(completion.tokens, judgement)
-        entropy = None if index is None else float(completion.entropies[index])
-        greedy = slot == n_samples
-        sample = 0 if greedy else slot
-        return Rollout(example, sample, prompt, completion, text, judgement, entropy, greedy)
+        return text, judgement, self.chat.decision_index(tokens, judgement)
+
+
+def _check_finite(example: Example, completion: Completion) -> None:
+    if not np.isfinite(completion.logprobs).all():
+        raise TrainingError(
+            f"the policy's log-probs on {example.id} are not finite: its weights have diverged",
+            hint="train again with a smaller train.learning_rate",
+        )

@@ -91,8 +91,7 @@ class Walk:
 
     def finish(self) -> list[Completion]:
         """The completions, in the order of the requests; the drafter learns them."""
-        for walker in self._walkers:
-            self._drafter.learn(walker.request.prompt, walker.draft.tokens)
+        self._drafter.learn((walker.request.prompt, walker.draft.tokens) for walker in self._walkers)
         return [walker.draft.done(self._stop) for walker in self._walkers]
 
     def _step(self, logits: _Logits, walking: list[_Walker]) -> list[_Walker]:
