@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help packages setup repro test lint ui lock
+.PHONY: help packages setup repro test lint ui bench lock
 
 # Which Python makes .venv; if empty, the first suitable one on the PATH.
 PYTHON ?=
@@ -66,6 +66,9 @@ lint: setup ## check style and types
 
 ui: setup ## look at the runs in MLflow, at port 5000 or: make ui PORT=N
 	@$(IN_VENV) exec python -m ninegrid.tracking ui --port $(PORT)
+
+bench: repro ## measure speed and memory, beside TRL (half an hour); prints tables, keeps nothing
+	@$(IN_VENV) python -m benchmarks
 
 # `PIP_CONSTRAINT=requirements.lock make lock` keeps the versions that are pinned already.
 lock: ## write requirements.lock anew from pyproject.toml

@@ -94,8 +94,27 @@ def test_growth_is_of_the_largest_size_over_the_base():
     }
     sizes, growth = scaling.tables({"learned": found}, plan)
     assert sizes.rows[1] == ["learned", "2 x 16", "3.00", "1.50", "90", "30", "20", "3.0"]
-    assert growth.rows[0] == ["learned", "2 x 4", "2 x 16", "4 times", "1.50 times", "at most 1.6"]
-    assert growth.rows[1] == ["learned", "2 x 4", "8 x 4", "4 times", "3.50 times", "–"]
+    assert growth.rows[0] == [
+        "learned",
+        "2 x 4",
+        "2 x 16",
+        "4 times",
+        "1.50 times",
+        "1.50 times",
+        "at most 1.6",
+    ]
+    assert growth.rows[1] == ["learned", "2 x 4", "8 x 4", "4 times", "3.50 times", "3.50 times", "–"]
+
+
+def test_growth_is_also_told_for_the_steps_in_which_both_sizes_trained():
+    def step(seconds, scored):
+        return {"seconds": seconds, "scored": scored}
+
+    base = [step(1.0, 0), step(2.0, 300), step(4.0, 300)]
+    larger = [step(4.0, 400), step(3.0, 400), step(5.0, 400)]
+    # The first step taught nothing at the base size: (3 + 5) / 2 over (2 + 4) / 2.
+    assert scaling._where_both_trained(base, larger) == pytest.approx(4 / 3)
+    assert scaling._where_both_trained(base[:1], larger[:1]) is None
 
 
 def test_the_overhead_of_a_cell_is_the_difference_of_each_pair():
