@@ -322,6 +322,28 @@ def test_frozen_embeddings_stay_without_a_gradient(model):
         weight.requires_grad_(True)
 
 
+@pytest.mark.parametrize("trained", ["layers.0.", "layers.1.mlp", "layers.1.self_attn.v_proj", "layers.2."])
+@pytest.mark.parametrize("sampled", [True, False])
+def test_a_partly_frozen_model_trains_what_is_left(trained, sampled):
+    """As with adapters: part of the trunk has no graph."""
+    model = tiny(LlamaConfig(**SHAPE))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(trained in name)
+    wanted = long_requests()
+    prompts = [r.prompt for r in wanted]
+    engine = TreeEngine(model)
+    completions = [c.tokens for c in sample(engine, wanted)]
+    if not sampled:
+        engine.release()
+    gradients_of = {}
+    for one in (engine, PaddedEngine(model)):
+        model.zero_grad()
+        one.backward(prompts, completions, 0.8, 40, squares(prompts, completions))
+        gradients_of[one.name] = {n: p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
+    assert_same(gradients_of["tree"], gradients_of["padded"])
+    assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
+
+
 def test_batches_hold_what_the_budget_allows(model):
     prompts = [[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, 6], [9, 9]]
     # Two replies of at most 5 tokens: the first prompt takes 4 + 10, one that shares 3 tokens 1 + 10.

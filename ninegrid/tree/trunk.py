@@ -71,7 +71,7 @@ class Trunk:
             (part, leaf.grad)
             for layer, copy in zip(self.layers, collected.layers, strict=True)
             for part, leaf in zip(layer, copy, strict=True)
-            if leaf.grad is not None
+            if leaf.grad is not None and part.requires_grad  # frozen layers have no graph
         ]
         if pairs:
             parts, gradients = zip(*pairs, strict=True)
