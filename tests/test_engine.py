@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2_contingency
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
 from ninegrid.errors import SettingsError
-from ninegrid.tree.choice import choose_engine, obstacle
+from ninegrid.tree.choice import TREE_ARCHITECTURES, choose_engine, obstacle
 from ninegrid.tree.draw import GREEDY, draw_tokens, uniforms
 from ninegrid.tree.engine import HEAD_CHUNK, Request
 from ninegrid.tree.few_rows import few_rows
@@ -44,7 +44,7 @@ def tiny(config):
 
 @pytest.fixture(scope="module", params=["llama", "qwen3"])
 def model(request):
-    return tiny(LlamaConfig(**SHAPE) if request.param == "llama" else Qwen3Config(**SHAPE))
+    return tiny(AutoConfig.for_model(request.param, **SHAPE))
 
 
 def requests(n_samples=6, greedy=False, seed=0):
@@ -484,6 +484,24 @@ def test_draws_depend_on_their_key_alone():
 def test_the_engine_is_chosen_by_architecture_and_can_be_forced(model):
     assert choose_engine(model, EngineSettings()).name == "tree"
     assert choose_engine(model, EngineSettings(path="padded")).name == "padded"
+
+
+@pytest.mark.parametrize("architecture", sorted(TREE_ARCHITECTURES))
+def test_every_architecture_that_takes_the_tree_is_exact_on_it(architecture):
+    # SmolLM3's own padding token lies beyond a vocabulary this small; Mistral's default has a window.
+    extra = {"smollm3": {"pad_token_id": 0}, "mistral": {"sliding_window": None}}.get(architecture, {})
+    model = tiny(AutoConfig.for_model(architecture, **{**SHAPE, "num_hidden_layers": 4}, **extra))
+    engine = choose_engine(model, EngineSettings())
+    assert engine.name == "tree"
+    wanted = long_requests()
+    prompts = [r.prompt for r in wanted]
+    sampled, padded = sample(engine, wanted, 0.7), sample(PaddedEngine(model), wanted, 0.7)
+    completions = [c.tokens for c in sampled]
+    assert completions == [c.tokens for c in padded]
+    np.testing.assert_allclose(sampled[0].logprobs, padded[0].logprobs, atol=1e-4)
+    _, found = accumulated(model, engine, prompts, completions, 40)
+    _, plain = accumulated(model, PaddedEngine(model), prompts, completions, 10_000)
+    assert_same(found, plain)
 
 
 def test_recurrent_and_sliding_layers_get_the_padded_path():
