@@ -67,7 +67,7 @@ lint: setup ## check style and types
 ui: setup ## look at the runs in MLflow, at port 5000 or: make ui PORT=N
 	@$(IN_VENV) exec python -m ninegrid.tracking ui --port $(PORT)
 
-bench: repro ## measure speed and memory, beside TRL (half an hour); prints tables, keeps nothing
+bench: repro ## measure speed and memory, beside TRL (about 40 minutes); prints tables, keeps nothing
 	@$(IN_VENV) python -m benchmarks
 
 # `PIP_CONSTRAINT=requirements.lock make lock` keeps the versions that are pinned already.

@@ -9,6 +9,7 @@ from typing import Any
 
 from ninegrid.config import bind
 from ninegrid.errors import DataError, SettingsError
+from ninegrid.outputs import read_json
 from ninegrid.params import compose, describe_changes, read_params
 from ninegrid.paths import PathSettings
 
@@ -58,7 +59,7 @@ def of_project() -> Subject:
     """The outputs of the project's own loop, under the default settings.
 
     Raises:
-        DataError: an output is missing.
+        DataError: an output is missing, or made from another model.
         SettingsError: the loop is set up for another model.
     """
     changes = describe_changes({"model": compose([])["model"]}, {"model": read_params()["model"]})
@@ -78,6 +79,11 @@ def of_project() -> Subject:
     for path in (*needed, subject.train, subject.heldout):
         if not Path(path).is_file():
             raise DataError(f"{path} is missing: the loop has not run", hint="make repro")
+    trained = read_json(paths.folder("train") / "metrics.json", "train_gspo", ("model",))["model"]
+    if trained != compose([])["model"]["name"]:
+        raise DataError(
+            f"data/policy was trained from {trained}, not from the default model", hint="make repro"
+        )
     return subject
 
 

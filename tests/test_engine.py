@@ -259,8 +259,23 @@ def test_a_trunk_is_kept_for_other_prompts_that_begin_with_it(model):
     )
 
 
+def multiply(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.1)
+
+
+def load_over(model):
+    model.load_state_dict({name: 1.1 * weight for name, weight in model.state_dict().items()})
+
+
+def replace_tensors(model):
+    model.load_state_dict({name: 1.1 * weight for name, weight in model.state_dict().items()}, assign=True)
+
+
+@pytest.mark.parametrize("change", [multiply, load_over, replace_tensors])
 @pytest.mark.parametrize("graph", [True, False])
-def test_changed_weights_are_noticed(graph):
+def test_changed_weights_are_noticed(graph, change):
     """A trunk of the old weights would give the old log-probs."""
     model = tiny(LlamaConfig(**SHAPE))
     engine = TreeEngine(model)
@@ -268,9 +283,7 @@ def test_changed_weights_are_noticed(graph):
     prompts = [r.prompt for r in wanted]
     with torch.set_grad_enabled(graph):
         completions = [c.tokens for c in sample(engine, wanted)]
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_(1.1)
+        change(model)
         again, padded = sample(engine, wanted), sample(PaddedEngine(model), wanted)
     assert [c.tokens for c in again] == [c.tokens for c in padded]
     assert [c.tokens for c in again] != completions

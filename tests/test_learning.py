@@ -28,11 +28,11 @@ def test_smollm2_learns_to_call_the_tool(smollm2_dir, tictactoe, tmp_path):
     before = evaluate(agent.sampler, heldout, measured, table, "before")
     training = TrainSettings(steps=7, n_boards=3, n_samples=8, learning_rate=2e-5, checkpoint_every=0)
     rows = Trainer(agent.policy, agent.sampler, table, training, Checkpoints(tmp_path, "run")).run(
-        boards.train, lambda row: None
+        boards.train, lambda row, costs: None
     )
     after = evaluate(agent.sampler, heldout, measured, table, "after")
 
-    assert max(row["train/logprob_diff"] or 0 for row in rows) < 1e-3
+    assert max(row["train/logprob_diff"] or 0 for row in rows) < 1e-4
     found = Comparison(tictactoe, measured, frozenset()).compare(before, after)["sampled"]
     assert found["milestones"]["legal"]["before"] < 0.4
     assert found["milestones"]["legal"]["after"] > 0.7

@@ -17,7 +17,7 @@ def run(module, *arguments):
 import runpy, sys
 sys.modules.update(dict.fromkeys({HEAVY!r}))
 sys.argv = {["module", *arguments]!r}
-runpy.run_module({module!r}, run_name="__main__", alter_sys=False)
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
 

@@ -177,7 +177,14 @@ class TestNames:
 
     @pytest.mark.parametrize(
         ("name", "stem"),
-        [("win%", "win_"), ("/a//b/", "a/b"), ("../up", "up"), ("..0", "0"), ("x" * 300, "x" * 241)],
+        [
+            ("win%", "win_"),
+            ("/a//b/", "a/b"),
+            ("../up", "up"),
+            ("..0", "0"),
+            ("..../x", "x"),
+            ("x" * 300, "x" * 241),
+        ],
     )
     def test_a_bad_name_is_mended_and_marked(self, name: str, stem: str) -> None:
         # 250 characters at most, of which "-" and eight digits of the digest take nine: 241 are left.

@@ -26,7 +26,8 @@ def evaluation(subject: Subject, start: str, n_boards: int, repetitions: int) ->
     for _ in range(repetitions):
         _forget(agent)
         begin = time.perf_counter()
-        parts = list(agent.sampler.groups(boards, 1, ("benchmark",), greedy=True))
+        with torch.no_grad():
+            parts = list(agent.sampler.groups(boards, 1, ("benchmark",), greedy=True))
         seconds.append(time.perf_counter() - begin)
         progress.advance()
     replies = [rollout for part in parts for group in part for rollout in group]

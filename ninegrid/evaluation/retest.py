@@ -208,5 +208,7 @@ def _facts(result: Retest, training: Mapping[str, Any]) -> dict[str, str]:
         "Decoding": f"temperature {decoding['temperature']:g}, at most {decoding['max_new_tokens']} tokens",
         "Precision": conditions["dtype"],
         "Engine": conditions["engine"],
-        "Training": f"{training['steps']} steps of {training['n_boards']} x {training['n_samples']} replies",
+        "Training": (
+            f"{training['steps']} steps on {training['n_boards']} boards x {training['n_samples']} replies"
+        ),
     }

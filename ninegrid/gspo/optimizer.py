@@ -40,13 +40,15 @@ def step_with_change(optimizer: torch.optim.Optimizer, parameters: list[Paramete
     """Take an optimiser step and return the relative weight change, |new - old| / |old|.
 
     Measured on every `SAMPLED_ROW`-th row of each parameter: on all of them it would take longer than the
-    step itself.
+    step itself.  Not finite if any weight is not.
     """
     rows = [p.detach()[::SAMPLED_ROW] for p in parameters]
     before = [r.clone() for r in rows]
     optimizer.step()
     # The 8-bit optimiser writes past torch, which must know for what it keeps of the old weights.
     torch.autograd.graph.increment_version(parameters)
+    if not math.isfinite(_norm([p.detach() for p in parameters])):
+        return math.nan
     length = _norm(before)
     torch._foreach_sub_(before, rows)
     return _norm(before) / max(length, torch.finfo(torch.float32).tiny)

@@ -29,8 +29,8 @@ class Scored:
 
     Attributes:
         credit: its advantage, [1], or one for each token, [T].
-        length: tokens that are scored.  Beyond them no token has an advantage, and the ratio is
-            known without scoring.
+        length: tokens that are scored.  Beyond them no token has an advantage, and no ratio that matters to
+            another token.
     """
 
     rollout: Rollout
@@ -84,8 +84,8 @@ class Updater:
     def update(self, batch: RolloutBatch) -> UpdateStats:
         """Go through the batch ``passes`` times in ``minibatches`` optimiser steps each.
 
-        Nothing is computed for what cannot reach the gradient: groups without spread, samples without
-        an advantage, tokens after the last one that has any.  A minibatch of only such groups takes
+        Left out is what cannot reach the gradient: groups without spread, samples without an advantage,
+        tokens after the last one that has any.  A minibatch of only such groups takes
         no optimiser step at all: momentum and weight decay would move the weights without a reason.
 
         Raises:

@@ -8,6 +8,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 NEVER = 2**30
 """Bytes beyond which the C library would return memory to the system."""
 
+LARGEST = 2**25
+"""What older versions of the C library take at most as the size from which a buffer is fetched apart."""
+
 
 def keep_freed_memory() -> None:
     """Let the process keep what it has freed, for the next tensor of that kind.
@@ -19,5 +22,6 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return
-    mallopt(M_MMAP_THRESHOLD, NEVER)
-    mallopt(M_TRIM_THRESHOLD, NEVER)
+    # Setting either one fixes the other too: where the first is refused, the second must not stand alone.
+    if mallopt(M_MMAP_THRESHOLD, NEVER) or mallopt(M_MMAP_THRESHOLD, LARGEST):
+        mallopt(M_TRIM_THRESHOLD, NEVER)

@@ -23,7 +23,7 @@ def safe_name(name: str) -> str:
     parts = _NOT_ALLOWED.sub("_", name).split("/")
     clean = "/".join(part for part in parts if part not in ("", ".", ".."))
     if clean.startswith(".."):  # MLflow takes the beginning of any such name for the folder above
-        clean = clean.lstrip(".")
+        clean = clean.lstrip("./")
     if name and clean == name and len(name) <= NAME_LIMIT:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -99,7 +99,7 @@ def track(
 
     FINISHED when the block ends (or exits with code 0), FAILED when it raises, KILLED on Ctrl-C,
     SIGTERM and SIGHUP; whatever was raised goes on to the caller.  A store that does not answer
-    never stops the block.  The block's time and the process's peak memory are mirrored at its end.
+    never stops the block.  The time of a block that ends well, and its peak memory, are mirrored too.
 
     Args:
         settings: the ``tracking`` section.

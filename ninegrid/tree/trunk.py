@@ -95,14 +95,15 @@ class TrunkPass(Attending):
 class TrunkKeeper:
     """Holds the last trunk for as long as no parameter is written to.
 
-    torch counts the writes to each tensor; whoever writes past torch must say so with
+    torch counts the writes to each tensor, and a tensor put in the place of another is another one.  Whoever
+    writes past torch (through ``.data``, or a kernel of its own) must say so with
     `torch.autograd.graph.increment_version`.
     """
 
     def __init__(self, model: Any) -> None:
-        self._parameters = list(model.parameters())
+        self._model = model
         self._kept: Trunk | None = None
-        self._versions: list[int] = []
+        self._versions: list[tuple[int, int]] = []
 
     def get(self, prompts: Sequence[Sequence[int]], *, graph: bool) -> Trunk | None:
         """A kept trunk that fits ``prompts``, if there is one (with its graph, if that is asked for)."""
@@ -122,5 +123,5 @@ class TrunkKeeper:
         """Forget the trunk."""
         self._kept = None
 
-    def _now(self) -> list[int]:
-        return [parameter._version for parameter in self._parameters]
+    def _now(self) -> list[tuple[int, int]]:
+        return [(parameter.data_ptr(), parameter._version) for parameter in self._model.parameters()]

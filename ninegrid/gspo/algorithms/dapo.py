@@ -22,8 +22,8 @@ def dapo(
 
     As in GRPO each token has its own ratio, but the tokens of all replies are pooled, so a long reply
     weighs more than a short one.  A wider upper bound leaves unlikely tokens room to grow.  The paper's
-    other parts are not here: dynamic sampling (groups of equal rewards are left out of scoring, but not
-    replaced) and the penalty for overlong replies, which is a reward.  The paper pools the tokens of a
+    other parts are not here: dynamic sampling is the setting ``train.rounds``, and its penalty for overlong
+    replies would be a reward.  The paper pools the tokens of a
     group; this pools those of the minibatch, as the authors' code and TRL do.
 
     Args:
