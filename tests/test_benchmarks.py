@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict
-from importlib.util import find_spec
 
 import pytest
 
@@ -207,7 +206,7 @@ def command(*arguments):
 @pytest.fixture(scope="module")
 def quick():
     """Tables of a quick run: benchmark -> tables -> rows, each a mapping from the column's name."""
-    names = list(EXPECTED) if find_spec("trl") else [name for name in EXPECTED if name != "step"]
+    names = list(EXPECTED)
     before = _state(results.FILE)
     result = command("--quick", *names)
     assert result.returncode == 0, result.stderr
@@ -240,7 +239,6 @@ def test_a_quick_run_prints_every_table_with_sane_figures(quick):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not find_spec("trl"), reason="TRL is not installed")
 def test_the_ratios_of_a_quick_run_are_those_of_its_figures(quick):
     ours, trl = quick["step"][0]
     assert _near(_number(trl["ours is faster"]), trl["s a step"], ours["s a step"])

@@ -43,7 +43,7 @@ def evaluation(subject: Subject, start: str, n_boards: int, repetitions: int) ->
 def _forget(agent: Agent) -> None:
     """Let the engine begin anew: without guesses, and without what it computed under these weights."""
     agent.sampler.engine.load([])
-    torch.autograd.graph.increment_version(list(agent.policy.model.parameters()))
+    agent.sampler.engine.release()
 
 
 def _score(replies: list[Rollout], task: Task) -> float:

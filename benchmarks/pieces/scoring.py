@@ -14,10 +14,10 @@ from benchmarks.pieces.counting import count
 from benchmarks.pieces.opening import Settings, agent_of, boards_of, settings_of, task_of
 from benchmarks.subject import Subject
 from ninegrid.errors import NinegridError
+from ninegrid.gspo.batch import RolloutBatch, make_batch
 from ninegrid.policy.agent import Agent
 from ninegrid.policy.rollout import Rollout
 from ninegrid.progress import say
-from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example
 
 WARM_UP = 2
@@ -93,19 +93,19 @@ def _first_batch_that_teaches(agent: Agent, settings: Settings, boards: Sequence
     n_boards, n_samples = settings.train.n_boards, settings.train.n_samples
     for start in range(0, len(boards), n_boards):
         parts = agent.sampler.groups(boards[start : start + n_boards], n_samples, ("benchmark", start))
-        teaching = [r for part in parts for group in part for r in _teaching(group, settings.reward)]
-        if teaching:
-            return teaching
+        batch = make_batch([group for part in parts for group in part], settings.reward, settings.train)
+        if batch.informative.any():
+            return _teaching(batch)
     raise NinegridError("no board has replies of different reward: there is nothing to score")
 
 
-def _teaching(group: Sequence[Rollout], table: RewardTable) -> list[Rollout]:
-    rewards = [table.reward(r.judgement.outcome, len(r.completion.tokens)) for r in group]
-    mean = sum(rewards) / len(rewards)
-    if max(rewards) == min(rewards):
-        return []
-    teaching = [r for r, reward in zip(group, rewards, strict=True) if abs(reward - mean) > 1e-9]
-    return sorted(teaching, key=lambda r: r.completion.tokens)  # as training hands them to the engine
+def _teaching(batch: RolloutBatch) -> list[Rollout]:
+    """The rollouts with an advantage, in the order in which training hands them to the engine."""
+    teaching: list[Rollout] = []
+    for group, row in zip(batch.groups, batch.advantages, strict=True):
+        chosen = [rollout for rollout, advantage in zip(group, row, strict=True) if advantage != 0]
+        teaching += sorted(chosen, key=lambda r: r.completion.tokens)
+    return teaching
 
 
 def _parameters(model: Any) -> dict[str, int]:

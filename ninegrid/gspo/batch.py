@@ -81,6 +81,16 @@ def make_batch(groups: list[list[Rollout]], table: RewardTable, settings: TrainS
     return RolloutBatch(groups, rewards, advantages, _credit(groups, rewards, advantages, settings))
 
 
+def join(batches: Sequence[RolloutBatch]) -> RolloutBatch:
+    """The groups of several rounds as one batch."""
+    return RolloutBatch(
+        groups=[group for batch in batches for group in batch.groups],
+        rewards=np.concatenate([batch.rewards for batch in batches]),
+        advantages=np.concatenate([batch.advantages for batch in batches]),
+        credit=[credit for batch in batches for credit in batch.credit],
+    )
+
+
 def _credit(
     groups: list[list[Rollout]], rewards: Floats, advantages: Floats, settings: TrainSettings
 ) -> list[list[Floats]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ninegrid.errors import SettingsError
-from ninegrid.gspo.batch import RolloutBatch, boards_of_round, choose_groups, make_batch
+from ninegrid.gspo.batch import RolloutBatch, boards_of_round, choose_groups, join, make_batch
 from ninegrid.gspo.checkpoint import Checkpoints, State
 from ninegrid.gspo.health import Row, health_row
 from ninegrid.gspo.optimizer import make_optimizer, set_learning_rate
 from ninegrid.gspo.settings import TrainSettings, learning_rate
 from ninegrid.gspo.update import Updater
 from ninegrid.policy.loading import Policy
-from ninegrid.policy.rollout import Rollout, Sampler
+from ninegrid.policy.rollout import Sampler
 from ninegrid.progress import Progress, say
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example
@@ -92,16 +92,16 @@ class Trainer:
     def _collect(self, examples: Sequence[Example]) -> RolloutBatch:
         """Sample rounds of boards until enough groups can teach something."""
         settings = self._settings
-        groups: list[list[Rollout]] = []
+        batches: list[RolloutBatch] = []
         for _ in range(settings.rounds):
             boards = boards_of_round(examples, self._rounds, settings.n_boards, settings.seed)
             key = ("train", settings.seed, self._rounds)
             self._rounds += 1
-            groups += [g for part in self._sampler.groups(boards, settings.n_samples, key) for g in part]
-            batch = make_batch(groups, self._table, settings)
-            if batch.informative.sum() >= settings.n_boards:
+            groups = [g for part in self._sampler.groups(boards, settings.n_samples, key) for g in part]
+            batches.append(make_batch(groups, self._table, settings))
+            if sum(batch.informative.sum() for batch in batches) >= settings.n_boards:
                 break
-        return batch
+        return join(batches)
 
     def _announce(self) -> None:
         settings, engine = self._settings, self._sampler.engine

@@ -18,9 +18,10 @@ Ints = NDArray[np.int64]
 
 def common_length(sequences: Sequence[Sequence[int]]) -> int:
     """Length of the longest beginning that all sequences share."""
-    ordered = sorted(map(tuple, sequences))  # what the first and the last share, all share
-    pairs = enumerate(zip(ordered[0], ordered[-1], strict=False))
-    return next((i for i, (one, other) in pairs if one != other), min(len(ordered[0]), len(ordered[-1])))
+    plain = [tuple(sequence) for sequence in sequences]
+    first, last = min(plain), max(plain)  # in lexical order: what these two share, all share
+    pairs = enumerate(zip(first, last, strict=False))
+    return next((i for i, (one, other) in pairs if one != other), min(len(first), len(last)))
 
 
 class TokenTree:
@@ -84,7 +85,7 @@ class TokenTree:
         new = np.arange(self._filled, len(self))
         if not len(new):
             return
-        parents, depths = self.parents[new], self.depths[new]
+        parents, depths = np.asarray(self._parents[self._filled :]), np.asarray(self._depths[self._filled :])
         self._make_room(len(self), int(depths.max()) + 1)
         for depth in np.unique(depths):  # a level at a time: the parents' paths are there by then
             nodes = new[depths == depth]

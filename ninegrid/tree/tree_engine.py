@@ -61,7 +61,7 @@ class TreeEngine:
         In each pass the drawn tokens run together with guesses of what follows them; draws then
         go down the tree for as long as they find their token already run.
         """
-        trunk = self._trunk([request.prompt for request in requests], graph=torch.is_grad_enabled())
+        trunk = self._trunk(shared_beginning([request.prompt for request in requests]))
         with torch.no_grad():
             walk = Walk(requests, len(trunk), self._head, self._drafter, stop, max_new_tokens, temperature)
             nodes = GrowingTree(trunk.detached(), self._groups, self._like)
@@ -105,10 +105,11 @@ class TreeEngine:
         its backward pass runs once, after those of all parts.  Without one to use again, and with all in
         one part, the trunk is no more than the beginning of the tree.
         """
-        trunk = self._trunks.get(prompts, graph=True)
+        shared = shared_beginning(prompts)
+        trunk = self._trunks.get(shared, graph=True)
         if trunk is None:
-            whole = len(self.passes(prompts, completions, budget)) == 1
-            trunk = Trunk([], []) if whole else self._trunk(prompts, graph=True)
+            whole = len(self._passes(len(shared), prompts, completions, budget)) == 1
+            trunk = self._run_trunk([] if whole else shared, self._embedding.into_grad)
         collecting = trunk.detached(leaf=True)
         tokens = len(trunk)
         for part in self._passes(len(trunk), prompts, completions, budget):
@@ -149,12 +150,14 @@ class TreeEngine:
             tokens = trunk + len(tree)
         return [*passes, Pass(range(start, len(prompts)), tokens)] if prompts else []
 
-    def _trunk(self, prompts: Sequence[Tokens], *, graph: bool) -> Trunk:
-        """The trunk of ``prompts``: the kept one where it fits, else a new one, which is kept."""
-        trunk = self._trunks.get(prompts, graph=graph)
+    def _trunk(self, shared: list[int]) -> Trunk:
+        """The trunk ``shared``: the kept one where it fits, else a new one, which is kept.
+
+        It has a graph where the caller has gradients enabled.
+        """
+        trunk = self._trunks.get(shared, graph=torch.is_grad_enabled())
         if trunk is None:
-            with torch.set_grad_enabled(graph):
-                trunk = self._run_trunk(shared_beginning(prompts), self._embedding.into_grad)
+            trunk = self._run_trunk(shared, self._embedding.into_grad)
             self._trunks.keep(trunk)
         return trunk
 

@@ -105,14 +105,18 @@ class TrunkKeeper:
         self._kept: Trunk | None = None
         self._versions: list[tuple[int, int]] = []
 
-    def get(self, prompts: Sequence[Sequence[int]], *, graph: bool) -> Trunk | None:
-        """A kept trunk that fits ``prompts``, if there is one (with its graph, if that is asked for)."""
+    def get(self, wanted: list[int], *, graph: bool) -> Trunk | None:
+        """The kept trunk, cut to what it shares with ``wanted``, if that is worth it.
+
+        Args:
+            wanted: the `shared_beginning` of the prompts.
+            graph: it must have its graph.
+        """
         if self._kept is None or self._versions != self._now():
             self._kept = None
             return None
         if graph and not self._kept.has_graph:
             return None
-        wanted = shared_beginning(prompts)
         length = common_length([self._kept.tokens, wanted])
         return self._kept.cut(length) if length >= WORTH_KEEPING * len(wanted) else None
 
