@@ -3,25 +3,12 @@
 import math
 
 import pytest
-import torch
 
 from ninegrid.gspo.algorithms.cispo import cispo
-from ninegrid.gspo.algorithms.objective import ClipRange, Totals
+from ninegrid.gspo.algorithms.objective import ClipRange
+from tests.objectives import NAN, RANGE, TOTALS, batch, rows
 
 UP_TO_FIVE = ClipRange(1.0, 4.0)  # no lower bound
-TOTALS = Totals(samples=4, tokens=10, max_tokens=5)
-LN2, NAN = math.log(2), math.nan
-
-
-def rows(*values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def batch():
-    """Two replies of 2 tokens and 1 token: new log-probs, old ones, mask; ratios 2 and 8, and 1/2."""
-    new = rows([-1.0, -2.0], [-3.0, NAN]).requires_grad_()
-    old = rows([-1.0 - LN2, -2.0 - 3 * LN2], [-3.0 + LN2, 7.0])
-    return new, old, rows([1, 1], [1, 0])
 
 
 def test_value_and_gradient_by_hand():
@@ -68,7 +55,7 @@ def test_on_policy_it_is_the_policy_gradient():
 def test_clipping_bounds_the_weight_and_keeps_the_gradient(ratio, weight, advantage):
     new = rows([-1.0, -1.0]).requires_grad_()
     old = new.detach() - rows([math.log(ratio), 0.0])  # the second token is on-policy
-    objective = cispo(new, old, rows([1, 1]), rows([advantage]), ClipRange(0.2, 0.3), TOTALS)
+    objective = cispo(new, old, rows([1, 1]), rows([advantage]), RANGE, TOTALS)
     objective.loss.backward()
     assert objective.loss.item() == pytest.approx((weight + 1) * advantage / 10)  # both log-probs are -1
     assert objective.clipped_U.tolist() == [weight != ratio, False]

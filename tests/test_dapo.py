@@ -3,25 +3,10 @@
 import math
 
 import pytest
-import torch
 
 from ninegrid.gspo.algorithms.dapo import dapo
-from ninegrid.gspo.algorithms.objective import ClipRange, Totals
-
-WIDE = ClipRange(0.9, 9.0)
-TOTALS = Totals(samples=4, tokens=10, max_tokens=5)
-LN2, NAN = math.log(2), math.nan
-
-
-def rows(*values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def batch():
-    """Two replies of 2 tokens and 1 token: new log-probs, old ones, mask; ratios 2 and 8, and 1/2."""
-    new = rows([-1.0, -2.0], [-3.0, NAN]).requires_grad_()
-    old = rows([-1.0 - LN2, -2.0 - 3 * LN2], [-3.0 + LN2, 7.0])
-    return new, old, rows([1, 1], [1, 0])
+from ninegrid.gspo.algorithms.objective import ClipRange
+from tests.objectives import NAN, TOTALS, WIDE, batch, rows
 
 
 def test_value_and_gradient_by_hand():

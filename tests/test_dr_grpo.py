@@ -3,25 +3,9 @@
 import math
 
 import pytest
-import torch
 
 from ninegrid.gspo.algorithms.dr_grpo import dr_grpo
-from ninegrid.gspo.algorithms.objective import ClipRange, Totals
-
-WIDE = ClipRange(0.9, 9.0)
-TOTALS = Totals(samples=4, tokens=10, max_tokens=5)  # divides by 4 * 5 = 20
-LN2, NAN = math.log(2), math.nan
-
-
-def rows(*values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def batch():
-    """Two replies of 2 tokens and 1 token: new log-probs, old ones, mask; ratios 2 and 8, and 1/2."""
-    new = rows([-1.0, -2.0], [-3.0, NAN]).requires_grad_()
-    old = rows([-1.0 - LN2, -2.0 - 3 * LN2], [-3.0 + LN2, 7.0])
-    return new, old, rows([1, 1], [1, 0])
+from tests.objectives import NAN, RANGE, TOTALS, WIDE, batch, ratios_around_the_range, rows
 
 
 def test_value_and_gradient_by_hand():
@@ -55,22 +39,11 @@ def test_on_policy_a_token_weighs_the_same_in_short_and_long_replies():
     assert new.grad.flatten().tolist() == pytest.approx([-0.1, -0.1, -0.1, -0.1, 0.0, 0.0])
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "clipped", "gain"),
-    [
-        # The range is [0.8, 1.3].
-        (2.0, 1.0, True, 1.3),  # too far up, and pushed further up: clipped
-        (2.0, -1.0, False, -2.0),  # too far up, pulled back: not clipped
-        (0.5, -1.0, True, -0.8),  # too far down, and pushed further down: clipped
-        (0.5, 1.0, False, 0.5),  # too far down, pulled back: not clipped
-        (1.25, 1.0, False, 1.25),  # inside above, though as far from 1 as the next is below
-        (0.75, -1.0, True, -0.8),
-    ],
-)
+@ratios_around_the_range
 def test_clipping_acts_on_single_tokens(ratio, advantage, clipped, gain):
     new = rows([-1.0, -1.0]).requires_grad_()
     old = new.detach() - rows([math.log(ratio), 0.0])  # the second token is on-policy
-    objective = dr_grpo(new, old, rows([1, 1]), rows([advantage]), ClipRange(0.2, 0.3), TOTALS)
+    objective = dr_grpo(new, old, rows([1, 1]), rows([advantage]), RANGE, TOTALS)
     objective.loss.backward()
     assert objective.loss.item() == pytest.approx(-(gain + advantage) / 20)
     assert objective.clipped_U.tolist() == [clipped, False]

@@ -3,26 +3,12 @@
 import math
 
 import pytest
-import torch
 
 from ninegrid.gspo.algorithms.gspo import gspo
-from ninegrid.gspo.algorithms.objective import ClipRange, Totals, sequence_ratio
+from ninegrid.gspo.algorithms.objective import Totals, sequence_ratio
+from tests.objectives import LN2, RANGE, TOTALS, WIDE, batch, ratios_around_the_range, rows
 
-WIDE = ClipRange(0.9, 9.0)
 ONE = Totals(samples=1, tokens=2, max_tokens=2)
-LN2, NAN = math.log(2), math.nan
-
-
-def rows(*values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def batch():
-    """Two replies of 2 tokens and 1 token: new log-probs, old ones, mask."""
-    new = rows([-1.0, -2.0], [-3.0, NAN]).requires_grad_()
-    # The token ratios are 2 and 8, and 1/2; what stands in the masked slot must not matter.
-    old = rows([-1.0 - LN2, -2.0 - 3 * LN2], [-3.0 + LN2, 7.0])
-    return new, old, rows([1, 1], [1, 0])
 
 
 def test_sequence_ratio_is_the_geometric_mean_over_real_tokens():
@@ -32,7 +18,7 @@ def test_sequence_ratio_is_the_geometric_mean_over_real_tokens():
 
 def test_value_and_gradient_by_hand():
     new, old, mask = batch()
-    objective = gspo(new, old, mask, rows([3.0], [-2.0]), WIDE, Totals(samples=4, tokens=10, max_tokens=5))
+    objective = gspo(new, old, mask, rows([3.0], [-2.0]), WIDE, TOTALS)
     objective.loss.backward()
     # Gains s A: 4 * 3 = 12 and 0.5 * -2 = -1.  Loss: -(12 - 1) / 4 samples = -2.75.
     assert objective.loss.item() == pytest.approx(-2.75)
@@ -52,22 +38,11 @@ def test_on_policy_the_ratio_is_one():
     assert new.grad.tolist() == [[-1.5, -1.5]]  # -A / |y|
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "clipped", "gain"),
-    [
-        # The range is [0.8, 1.3].
-        (2.0, 1.0, True, 1.3),  # too far up, and pushed further up: clipped
-        (2.0, -1.0, False, -2.0),  # too far up, pulled back: not clipped
-        (0.5, -1.0, True, -0.8),  # too far down, and pushed further down: clipped
-        (0.5, 1.0, False, 0.5),  # too far down, pulled back: not clipped
-        (1.25, 1.0, False, 1.25),  # inside above, though as far from 1 as the next is below
-        (0.75, -1.0, True, -0.8),
-    ],
-)
+@ratios_around_the_range
 def test_clipping_zeroes_the_gradient_only_out_of_range_and_outwards(ratio, advantage, clipped, gain):
     new = rows([-1.0, -1.0]).requires_grad_()
     old = new.detach() - math.log(ratio)
-    objective = gspo(new, old, rows([1, 1]), rows([advantage]), ClipRange(0.2, 0.3), ONE)
+    objective = gspo(new, old, rows([1, 1]), rows([advantage]), RANGE, ONE)
     objective.loss.backward()
     assert objective.loss.item() == pytest.approx(-gain)
     assert objective.clipped_U.tolist() == [clipped]
@@ -79,5 +54,5 @@ def test_a_reply_is_clipped_as_a_whole():
     new = rows([-1.0, -1.0]).requires_grad_()
     # Ratios 4 and 1/2: one token is too far up and one too far down; s = (4 / 2)^(1/2) = 1.41 > 1.3.
     old = new.detach() - rows([2 * LN2, -LN2])
-    gspo(new, old, rows([1, 1]), rows([1.0]), ClipRange(0.2, 0.3), ONE).loss.backward()
+    gspo(new, old, rows([1, 1]), rows([1.0]), RANGE, ONE).loss.backward()
     assert new.grad.tolist() == [[0.0, 0.0]]

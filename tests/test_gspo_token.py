@@ -8,28 +8,14 @@ import torch
 from ninegrid.gspo.algorithms.gspo import gspo
 from ninegrid.gspo.algorithms.gspo_token import gspo_token
 from ninegrid.gspo.algorithms.objective import ClipRange, Totals
+from tests.objectives import NAN, RANGE, TOTALS, WIDE, batch, rows
 
-WIDE = ClipRange(0.9, 9.0)
 ONE = Totals(samples=1, tokens=2, max_tokens=2)
-LN2, NAN = math.log(2), math.nan
-
-
-def rows(*values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def batch():
-    """Two replies of 2 tokens and 1 token: new log-probs, old ones, mask; s is 4 and 1/2."""
-    new = rows([-1.0, -2.0], [-3.0, NAN]).requires_grad_()
-    # The token ratios are 2 and 8, and 1/2; what stands in the masked slot must not matter.
-    old = rows([-1.0 - LN2, -2.0 - 3 * LN2], [-3.0 + LN2, 7.0])
-    return new, old, rows([1, 1], [1, 0])
 
 
 def test_value_and_gradient_by_hand():
     new, old, mask = batch()
-    totals = Totals(samples=4, tokens=10, max_tokens=5)
-    objective = gspo_token(new, old, mask, rows([3.0, -1.0], [-2.0, NAN]), WIDE, totals)
+    objective = gspo_token(new, old, mask, rows([3.0, -1.0], [-2.0, NAN]), WIDE, TOTALS)
     objective.loss.backward()
     # Means over tokens of s A_t: (4 * 3 - 4 * 1) / 2 = 4 and 0.5 * -2 = -1.  Loss: -(4 - 1) / 4.
     assert objective.loss.item() == pytest.approx(-0.75)
@@ -61,7 +47,7 @@ def test_on_policy_the_ratio_is_one():
 def test_clipping_goes_by_the_sign_of_the_tokens_own_advantage(ratio, clipped, gradient):
     new = rows([-1.0, -1.0]).requires_grad_()
     old = new.detach() - math.log(ratio)
-    objective = gspo_token(new, old, rows([1, 1]), rows([1.0, -1.0]), ClipRange(0.2, 0.3), ONE)
+    objective = gspo_token(new, old, rows([1, 1]), rows([1.0, -1.0]), RANGE, ONE)
     objective.loss.backward()
     assert objective.clipped_U.tolist() == clipped
     assert new.grad.flatten().tolist() == pytest.approx(gradient)

@@ -3,25 +3,9 @@
 import math
 
 import pytest
-import torch
 
-from ninegrid.gspo.algorithms.objective import ClipRange, Totals
 from ninegrid.gspo.algorithms.rloo import rloo
-
-WIDE = ClipRange(0.9, 99.0)
-TOTALS = Totals(samples=4, tokens=10, max_tokens=5)
-LN2, NAN = math.log(2), math.nan
-
-
-def rows(*values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def batch():
-    """Two replies of 2 tokens and 1 token: new log-probs, old ones, mask; token ratios 2 and 8, and 1/2."""
-    new = rows([-1.0, -2.0], [-3.0, NAN]).requires_grad_()
-    old = rows([-1.0 - LN2, -2.0 - 3 * LN2], [-3.0 + LN2, 7.0])
-    return new, old, rows([1, 1], [1, 0])
+from tests.objectives import RANGE, TOTALS, WIDE, batch, ratios_around_the_range, rows
 
 
 def test_value_and_gradient_by_hand():
@@ -45,22 +29,11 @@ def test_on_policy_it_is_reinforce():
     assert new.grad.tolist() == [[-0.75, -0.75]]  # -A / 4 samples
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "clipped", "gain"),
-    [
-        # The range is [0.8, 1.3].
-        (2.0, 1.0, True, 1.3),  # too far up, and pushed further up: clipped
-        (2.0, -1.0, False, -2.0),  # too far up, pulled back: not clipped
-        (0.5, -1.0, True, -0.8),  # too far down, and pushed further down: clipped
-        (0.5, 1.0, False, 0.5),  # too far down, pulled back: not clipped
-        (1.25, 1.0, False, 1.25),  # inside above, though as far from 1 as the next is below
-        (0.75, -1.0, True, -0.8),
-    ],
-)
+@ratios_around_the_range
 def test_clipping_zeroes_the_gradient_only_out_of_range_and_outwards(ratio, advantage, clipped, gain):
     new = rows([-1.0, -1.0]).requires_grad_()
     old = new.detach() - rows([math.log(ratio) + 5, -5.0])  # only the product of the token ratios counts
-    objective = rloo(new, old, rows([1, 1]), rows([advantage]), ClipRange(0.2, 0.3), TOTALS)
+    objective = rloo(new, old, rows([1, 1]), rows([advantage]), RANGE, TOTALS)
     objective.loss.backward()
     assert objective.loss.item() == pytest.approx(-gain / 4)
     assert objective.clipped_U.tolist() == [clipped]
