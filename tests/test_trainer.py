@@ -255,30 +255,6 @@ def test_rounds_go_on_through_the_boards(agent, published, examples, tmp_path, m
     assert len(set(first)) == len(first) > FEW.steps * FEW.n_boards
 
 
-def test_a_killed_run_with_rounds_ends_like_one_that_was_not(agent, published, examples, tmp_path):
-    settings = replace(
-        SETTINGS, steps=6, rounds=3, checkpoint_every=2, algorithm="gspo_token", credit="branch"
-    )
-    start = {k: v.clone() for k, v in agent.policy.model.state_dict().items()}
-    whole_rows = train(agent, published, examples, settings, tmp_path / "whole")
-    whole = weights_sha256(agent.policy.model)
-
-    def stop_at_five(row, costs):
-        if row["step"] == 5:
-            raise KeyboardInterrupt
-
-    checkpoints = Checkpoints(tmp_path / "cut", "run")
-    for on_step in (stop_at_five, lambda row, costs: None):
-        agent.policy.model.load_state_dict(start)
-        trainer = Trainer(agent.policy, agent.sampler, published, settings, checkpoints)
-        if on_step is stop_at_five:
-            with pytest.raises(KeyboardInterrupt):
-                trainer.run(examples, on_step)
-        else:
-            assert trainer.run(examples, on_step) == whole_rows
-    assert weights_sha256(agent.policy.model) == whole
-
-
 def test_groups_that_teach_come_first(agent, published, examples):
     batch = make_batch(groups_of(agent, examples), published, SETTINGS)
     tied = RolloutBatch(batch.groups, batch.rewards, np.zeros_like(batch.advantages), batch.credit)
@@ -329,8 +305,17 @@ def test_minibatches_deal_the_boards_in_turn(agent, published, examples):
     assert len(stats.ratios) == 2 * int((batch.advantages != 0).sum())
 
 
-def test_a_killed_run_ends_like_one_that_was_not(agent, published, examples, tmp_path, monkeypatch):
-    settings = replace(SETTINGS, steps=6, checkpoint_every=2)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(SETTINGS, steps=6, checkpoint_every=2),
+        replace(
+            FEW, learning_rate=1e-2, rounds=3, checkpoint_every=2, algorithm="gspo_token", credit="branch"
+        ),
+    ],
+    ids=["gspo", "rounds and branch credit"],
+)
+def test_a_killed_run_ends_like_one_that_was_not(agent, published, examples, tmp_path, settings):
     start = {k: v.clone() for k, v in agent.policy.model.state_dict().items()}
     whole_rows = train(agent, published, examples, settings, tmp_path / "whole")
     whole = weights_sha256(agent.policy.model)
