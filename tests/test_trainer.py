@@ -438,7 +438,7 @@ def test_groups_cut_at_the_limit_are_counted_apart(agent, tictactoe, examples, p
     groups = groups_of(agent, examples)
     cut = [[replace(r, completion=replace(r.completion, finish="length")) for r in g] for g in groups]
     constant = RewardTable(dict.fromkeys(tictactoe.outcomes, 0.0))
-    row = health_row(1, make_batch(cut, constant, SETTINGS), [0], UpdateStats(), tictactoe, 0.1)
+    row = health_row(1, make_batch(cut, constant, SETTINGS), [0], UpdateStats(), tictactoe, 0.1, 0.0)
     assert row["train/groups_all_truncated"] == 1
     assert row["train/groups_equal_reward"] == 0
     assert row["rollout/truncated_rate"] == 1

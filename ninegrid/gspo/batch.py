@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from ninegrid.errors import TrainingError
 from ninegrid.gspo.advantages import group_advantages, informative
 from ninegrid.gspo.algorithms.names import FACTS
+from ninegrid.gspo.control import Shuffle
 from ninegrid.gspo.credit import branch_advantages
+from ninegrid.gspo.exploration import EntropyBonus
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.policy.rollout import Rollout
 from ninegrid.reward import RewardTable
@@ -64,8 +66,19 @@ class RolloutBatch:
         return RolloutBatch(groups, self.rewards[chosen], self.advantages[chosen], credit)
 
 
-def make_batch(groups: list[list[Rollout]], table: RewardTable, settings: TrainSettings) -> RolloutBatch:
+def make_batch(
+    groups: list[list[Rollout]],
+    table: RewardTable,
+    settings: TrainSettings,
+    *,
+    bonus: EntropyBonus | None = None,
+    shuffle: Shuffle | None = None,
+) -> RolloutBatch:
     """Reward the rollouts and compare them within their groups.
+
+    Args:
+        bonus: is added to the credit of deciding tokens.
+        shuffle: deals the rewards anew, for a control run.
 
     Raises:
         TrainingError: a reward or an advantage is not finite; names the board.
@@ -73,12 +86,17 @@ def make_batch(groups: list[list[Rollout]], table: RewardTable, settings: TrainS
     rewards = np.array(
         [[table.reward(r.judgement.outcome, len(r.completion.tokens)) for r in g] for g in groups]
     )
+    if shuffle is not None:
+        rewards = shuffle.deal(rewards, groups)
     leave_one_out = FACTS[settings.algorithm].leave_one_out
     advantages = group_advantages(rewards, scale_by_std=settings.scale_by_std, leave_one_out=leave_one_out)
     for group, row in zip(groups, np.isfinite(rewards) & np.isfinite(advantages), strict=True):
         if not row.all():
             raise TrainingError(f"reward or advantage of {group[0].example.id} is not finite")
-    return RolloutBatch(groups, rewards, advantages, _credit(groups, rewards, advantages, settings))
+    credit = _credit(groups, rewards, advantages, settings)
+    if bonus is not None:
+        credit = [bonus.add(credits, group) for credits, group in zip(credit, groups, strict=True)]
+    return RolloutBatch(groups, rewards, advantages, credit)
 
 
 def join(batches: Sequence[RolloutBatch]) -> RolloutBatch:

@@ -26,6 +26,7 @@ def health_row(
     stats: UpdateStats,
     task: Task,
     learning_rate: float,
+    entropy_bonus: float,
 ) -> Row:
     """The row of ``step`` (counted from 1).
 
@@ -34,6 +35,7 @@ def health_row(
             would flatter or belittle the policy.
         chosen: the groups that were trained on.
         stats: of their updates.
+        learning_rate, entropy_bonus: as they were in this step.
     """
     return {
         "step": step,
@@ -41,6 +43,7 @@ def health_row(
         **_rollout_figures(sampled, task),
         **_group_figures(sampled),
         "train/trained_groups": int(sampled.take(chosen).informative.sum()),
+        "train/entropy_bonus": entropy_bonus,
         **_update_figures(stats, learning_rate),
     }
 

@@ -9,6 +9,9 @@ from typing import Literal
 from ninegrid.config import require
 from ninegrid.gspo.algorithms.names import FACTS, AlgorithmName
 
+Schedule = Literal["constant", "linear", "cosine"]
+Control = Literal["none", "shuffle_all", "shuffle_valid"]
+
 
 @dataclass(frozen=True)
 class TrainSettings:
@@ -18,6 +21,10 @@ class TrainSettings:
         algorithm: the objective; see `ninegrid.gspo.algorithms`.
         credit: ``sequence`` gives all tokens of a reply its group-relative advantage, ``branch`` each
             token its own (`ninegrid.gspo.credit`), for algorithms that take one for each token.
+        entropy_bonus: reward for each nat of surprise at the deciding token of a valid reply
+            (`ninegrid.gspo.exploration`), for algorithms that take an advantage for each token.
+        entropy_schedule: ``constant``, or ``linear`` or ``cosine`` decay of the bonus to 0.
+        control: ``none``, or a run under rewards that say nothing (`ninegrid.gspo.control`).
         seed: of the order of the boards and of every training draw.
         steps: rollout batches.
         n_boards: boards (groups) that a step trains on.
@@ -42,6 +49,9 @@ class TrainSettings:
 
     algorithm: AlgorithmName = "gspo"
     credit: Literal["sequence", "branch"] = "sequence"
+    entropy_bonus: float = 0.0
+    entropy_schedule: Schedule = "constant"
+    control: Control = "none"
     seed: int = 1
     steps: int = 40
     n_boards: int = 4
@@ -55,7 +65,7 @@ class TrainSettings:
     max_tokens_per_pass: int = 1024
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
     learning_rate: float = 5e-6
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: Schedule = "constant"
     warmup_steps: int = 0
     beta1: float = 0.9
     beta2: float = 0.999
@@ -72,6 +82,13 @@ class TrainSettings:
             self.credit,
             f"sequence with train.algorithm = {self.algorithm}, which has one advantage for each reply "
             f"(branch goes with {takers})",
+        )
+        require(self.entropy_bonus >= 0, "entropy_bonus", self.entropy_bonus, ">= 0")
+        require(
+            self.entropy_bonus == 0 or per_token,
+            "entropy_bonus",
+            self.entropy_bonus,
+            f"0 with train.algorithm = {self.algorithm} (a bonus for one token goes with {takers})",
         )
         require(self.rounds >= 1, "rounds", self.rounds, ">= 1")
         require(self.steps >= 0, "steps", self.steps, ">= 0")
@@ -108,7 +125,13 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     return settings.learning_rate * _decay(settings.schedule, progress)
 
 
-def _decay(schedule: str, progress: float) -> float:
+def entropy_bonus(settings: TrainSettings, step: int) -> float:
+    """The coefficient of the entropy bonus in ``step``, counted from 0."""
+    progress = min(1.0, step / max(1, settings.steps))
+    return settings.entropy_bonus * _decay(settings.entropy_schedule, progress)
+
+
+def _decay(schedule: Schedule, progress: float) -> float:
     if schedule == "linear":
         return 1.0 - progress
     if schedule == "cosine":

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from ninegrid.errors import SettingsError
 from ninegrid.gspo.batch import RolloutBatch, boards_of_round, choose_groups, join, make_batch
 from ninegrid.gspo.checkpoint import Checkpoints, State
+from ninegrid.gspo.control import Shuffle
+from ninegrid.gspo.exploration import EntropyBonus
 from ninegrid.gspo.health import Row, health_row
 from ninegrid.gspo.optimizer import make_optimizer, set_learning_rate
-from ninegrid.gspo.settings import TrainSettings, learning_rate
+from ninegrid.gspo.settings import TrainSettings, entropy_bonus, learning_rate
 from ninegrid.gspo.update import Updater
 from ninegrid.policy.loading import Policy
 from ninegrid.policy.rollout import Sampler
@@ -45,6 +47,7 @@ class Trainer:
         self._settings, self._checkpoints = settings, checkpoints
         self._optimizer = make_optimizer([p for p in policy.model.parameters() if p.requires_grad], settings)
         self._updater = Updater(policy.model, sampler.engine, self._optimizer, settings, sampler.decoding)
+        self._valid = next(iter(sampler.task.milestones.values()))
         self._rounds = 0
 
     def run(self, examples: Sequence[Example], on_step: Callable[[Row, Costs], None]) -> list[Row]:
@@ -78,7 +81,8 @@ class Trainer:
 
     def _step(self, examples: Sequence[Example], step: int) -> tuple[Row, Costs]:
         settings, watch = self._settings, Stopwatch()
-        sampled = self._collect(examples)
+        bonus = entropy_bonus(settings, step)
+        sampled = self._collect(examples, EntropyBonus(bonus, self._valid))
         costs = {"time/rollout_seconds": watch.lap()}
         rate = learning_rate(settings, step)
         set_learning_rate(self._optimizer, rate)
@@ -87,21 +91,27 @@ class Trainer:
         # What a step leaves behind is in the checkpoint: a resumed run must go on like one that was not cut.
         self._sampler.engine.release()
         costs |= {"time/update_seconds": watch.lap(), "time/step_seconds": watch.total(), **peak_memory()}
-        return health_row(step + 1, sampled, chosen, stats, self._sampler.task, rate), costs
+        return health_row(step + 1, sampled, chosen, stats, self._sampler.task, rate, bonus), costs
 
-    def _collect(self, examples: Sequence[Example]) -> RolloutBatch:
+    def _collect(self, examples: Sequence[Example], bonus: EntropyBonus) -> RolloutBatch:
         """Sample rounds of boards until enough groups can teach something."""
         settings = self._settings
         batches: list[RolloutBatch] = []
         for _ in range(settings.rounds):
             boards = boards_of_round(examples, self._rounds, settings.n_boards, settings.seed)
             key = ("train", settings.seed, self._rounds)
-            self._rounds += 1
             groups = [g for part in self._sampler.groups(boards, settings.n_samples, key) for g in part]
-            batches.append(make_batch(groups, self._table, settings))
+            batches.append(make_batch(groups, self._table, settings, bonus=bonus, shuffle=self._shuffle()))
+            self._rounds += 1
             if sum(batch.informative.sum() for batch in batches) >= settings.n_boards:
                 break
         return join(batches)
+
+    def _shuffle(self) -> Shuffle | None:
+        settings = self._settings
+        if settings.control == "none":
+            return None
+        return Shuffle(settings.control, self._valid, (settings.seed, self._rounds))
 
     def _announce(self) -> None:
         settings, engine = self._settings, self._sampler.engine
@@ -137,4 +147,6 @@ class Trainer:
         milestone = next(iter(self._sampler.task.milestones))
         legal = row[f"rollout/milestone/{milestone}"]
         parts = [f"reward {row['rollout/rewards_mean']:+.3f}", f"{milestone} {legal:.0%}"]
-        return "  ".join([*parts, f"informative {row['train/informative_groups']:.0%}"])
+        parts.append(f"informative {row['train/informative_groups']:.0%}")
+        entropy = row["rollout/decision_entropy"]
+        return "  ".join(parts if entropy is None else [*parts, f"decision entropy {entropy:.2f}"])

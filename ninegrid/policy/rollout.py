@@ -29,8 +29,8 @@ class Rollout:
         completion: token ids as sampled (never re-encoded), their log-probs and entropies.
         text: the reply without its stop token.
         greedy: each token was the most probable one, instead of drawn.
-        decision_entropy: entropy in nats of the distribution from which the token that carries
-            the decision was drawn; None without a readable call.
+        decision: index in the completion of the token that carries the decision; None without a
+            readable call.
     """
 
     example: Example
@@ -39,8 +39,13 @@ class Rollout:
     completion: Completion
     text: str
     judgement: Judgement
-    decision_entropy: float | None
+    decision: int | None
     greedy: bool = False
+
+    @property
+    def decision_entropy(self) -> float | None:
+        """Entropy in nats of the distribution from which the deciding token was drawn."""
+        return None if self.decision is None else float(self.completion.entropies[self.decision])
 
     @property
     def truncated(self) -> bool:
@@ -124,11 +129,10 @@ class Sampler:
             _check_finite(example, completion)
             if completion.tokens not in known:
                 known[completion.tokens] = self._read(example, completion.tokens)
-            text, judgement, index = known[completion.tokens]
-            entropy = None if index is None else float(completion.entropies[index])
+            text, judgement, decision = known[completion.tokens]
             greedy = slot >= n_samples
             sample = slot - n_samples if greedy else slot
-            rollouts.append(Rollout(example, sample, prompt, completion, text, judgement, entropy, greedy))
+            rollouts.append(Rollout(example, sample, prompt, completion, text, judgement, decision, greedy))
         return rollouts
 
     def _read(self, example: Example, tokens: tuple[int, ...]) -> tuple[str, Judgement, int | None]:

@@ -15,6 +15,7 @@ from ninegrid.errors import DataError
 from ninegrid.tasks.protocol import CallOutcome, Example, Json, Judgement, ToolCall, WorkedExample
 from ninegrid.tasks.tictactoe.board import (
     FREE,
+    LINES,
     SQUARES,
     Board,
     O,
@@ -72,6 +73,16 @@ SYSTEM = (
     "Call choose_square with the number of the best free square."
 )
 
+VIEWS = {
+    "grid": SYSTEM,
+    "lines": (
+        "You play X in tic-tac-toe. Each line of text is one line of the board: rows, columns, diagonals. "
+        "Free squares show their number. A line XX can be won, a line OO must be stopped. "
+        "Call choose_square with the number of the best free square."
+    ),
+}
+"""How a board can be shown, with the system message that explains it."""
+
 WORKED = (
     ("...OO.XX.", 9),  # wins at once, though O threatens too
     ("O..XO.OXX", 3),  # the only move that does not lose: it blocks
@@ -87,6 +98,8 @@ class TicTacToe:
     Args:
         min_moves: fewest random moves before the policy is asked, 0 to ``max_moves``.
         max_moves: most random moves, up to 8; after nine the board is full.
+        view: ``grid`` shows the nine squares in three rows, ``lines`` all eight lines of the board, a
+            line of text each.
 
     Raises:
         OutOfRange: for numbers of moves that leave no board to move on.
@@ -111,11 +124,13 @@ class TicTacToe:
         "win": 1.0,
     }
 
-    def __init__(self, min_moves: int = 0, max_moves: int = 6) -> None:
+    def __init__(self, min_moves: int = 0, max_moves: int = 6, view: str = "grid") -> None:
         require(0 <= max_moves <= 8, "max_moves", max_moves, "0 to 8")
         require(0 <= min_moves <= max_moves, "min_moves", min_moves, f"0 to max_moves = {max_moves}")
         self.min_moves = min_moves
         self.max_moves = max_moves
+        require(view in VIEWS, "view", view, " or ".join(VIEWS))
+        self.view = view
 
     def available(self) -> int:
         return len(all_boards(self.min_moves, self.max_moves))
@@ -138,11 +153,13 @@ class TicTacToe:
         ]
 
     def system(self) -> str:
-        return SYSTEM
+        return VIEWS[self.view]
 
     def user(self, example: Example) -> str:
         board = _board(example)
         shown = [str(square) if board[square - 1] == FREE else board[square - 1] for square in SQUARES]
+        if self.view == "lines":
+            return "\n".join("".join(shown[square - 1] for square in line) for line in LINES)
         return "\n".join(" ".join(shown[row : row + 3]) for row in (0, 3, 6))
 
     def judge(self, example: Example, call: ToolCall) -> Judgement:
