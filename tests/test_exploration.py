@@ -83,7 +83,7 @@ def test_the_bonus_follows_its_schedule(schedule, expected):
 
 
 def test_algorithms_with_one_advantage_for_each_reply_take_no_bonus():
-    with pytest.raises(SettingsError, match=r"entropy_bonus = 0\.1, allowed: 0 with train\.algorithm = gspo "):
+    with pytest.raises(SettingsError, match=r"entropy_bonus = 0\.1, allowed: 0 with train\.algorithm = gspo"):
         bind(TrainSettings, {"entropy_bonus": 0.1})
 
 
