@@ -75,9 +75,9 @@ SYSTEM = (
 
 VIEWS = {
     "grid": SYSTEM,
-    "lines": (
-        "You play X in tic-tac-toe. Each line of text is one line of the board: rows, columns, diagonals. "
-        "Free squares show their number. A line XX can be won, a line OO must be stopped. "
+    "squares": (
+        "You play X in tic-tac-toe. Each free square is listed with the marks on the lines through it: "
+        "XX can be won there, OO must be stopped there. "
         "Call choose_square with the number of the best free square."
     ),
 }
@@ -98,8 +98,8 @@ class TicTacToe:
     Args:
         min_moves: fewest random moves before the policy is asked, 0 to ``max_moves``.
         max_moves: most random moves, up to 8; after nine the board is full.
-        view: ``grid`` shows the nine squares in three rows, ``lines`` all eight lines of the board, a
-            line of text each.
+        view: ``grid`` shows the nine squares in three rows, ``squares`` each free square
+            with the marks that stand on the lines through it.
 
     Raises:
         OutOfRange: for numbers of moves that leave no board to move on.
@@ -158,8 +158,8 @@ class TicTacToe:
     def user(self, example: Example) -> str:
         board = _board(example)
         shown = [str(square) if board[square - 1] == FREE else board[square - 1] for square in SQUARES]
-        if self.view == "lines":
-            return "\n".join("".join(shown[square - 1] for square in line) for line in LINES)
+        if self.view == "squares":
+            return "\n".join(_lines_through(board, square) for square in free_squares(board))
         return "\n".join(" ".join(shown[row : row + 3]) for row in (0, 3, 6))
 
     def judge(self, example: Example, call: ToolCall) -> Judgement:
@@ -190,6 +190,12 @@ class TicTacToe:
 
     def draw(self, example: Example, calls: Mapping[str, ToolCall | None]) -> str:
         return draw_board(_board(example), {name: _chosen(call) for name, call in calls.items()})
+
+
+def _lines_through(board: Board, square: int) -> str:
+    """A free square's number and the marks of each line through it, X before O; empty lines are left out."""
+    lines = ([board[s - 1] for s in line if board[s - 1] != FREE] for line in LINES if square in line)
+    return " ".join([f"{square}:", *("".join(sorted(marks, reverse=True)) for marks in lines if marks)])
 
 
 def _outcome(board: Board, square: int) -> str:
