@@ -84,7 +84,7 @@ def measure_cases(
     conditions = agent.conditions(heldout, settings.engine)
     before(agent, conditions | {"seed": settings.eval.seed, "n_samples": settings.eval.n_samples})
     agents = [agent.on(case.perturbation.task) for case in cases]
-    asked = [_describe(agent, other, case) for other, case in zip(agents, cases, strict=True)]
+    asked = [describe(agent.chat, other.chat, case) for other, case in zip(agents, cases, strict=True)]
     table = RewardTable(dict(task.score))
     progress = Progress(f"perturb_retest: {label}, perturbation", len(cases))
     episodes = []
@@ -97,19 +97,24 @@ def measure_cases(
     return Replies(asked, episodes)
 
 
-def _describe(agent: Agent, other: Agent, case: Case) -> Asked:
-    """Make sure that the perturbation can be told, and say how it reads."""
-    lengths = [len(other.chat.encode(example)) for example in case.examples]
-    first = case.examples[0]
-    plain, prompt = agent.chat.render(first), other.chat.render(first)
-    if case.paired and all(agent.chat.render(e) == other.chat.render(e) for e in case.examples):
+def describe(plain: ChatFormat, perturbed: ChatFormat, case: Case) -> Asked:
+    """How the case reads.
+
+    Raises:
+        SettingsError: exactly like the unperturbed task.
+    """
+    if case.paired and all(plain.render(e) == perturbed.render(e) for e in case.examples):
         raise SettingsError(
             f"perturb.names holds {case.name!r}, which changes no prompt under these settings "
-            f"(chat.worked_examples = {agent.chat.settings.worked_examples})",
+            f"(chat.worked_examples = {plain.settings.worked_examples})",
             hint=f"leave {case.name} out of perturb.names",
         )
-    calls = [_call_tokens(other.chat, worked) for worked in other.chat.task.worked_examples()]
-    return Asked(plain, prompt, sum(lengths) / len(lengths), max(calls, default=0))
+    lengths = [len(perturbed.encode(example)) for example in case.examples]
+    calls = [_call_tokens(perturbed, worked) for worked in perturbed.task.worked_examples()]
+    first = case.examples[0]
+    return Asked(
+        plain.render(first), perturbed.render(first), sum(lengths) / len(lengths), max(calls, default=0)
+    )
 
 
 def _call_tokens(chat: ChatFormat, worked: WorkedExample) -> int:
