@@ -28,7 +28,7 @@ from tests.conftest import Project, make_project
 TASK = TicTacToe()
 BOARDS = [Example(f"b{i}", f"class {i}", e.data) for i, e in enumerate(TASK.generate(4, seed=0))]
 TRAINING = {"model": "some model", "algorithm": "gspo", "steps": 3, "seed": 1, "weights_sha256": "0"}
-ASKED = Asked("usual\nprompt", "other\nprompt <b>", 120.0, 28)
+ASKED = Asked("same\nusual", "same\nother <b>", 120.0, 28)
 
 
 def replies(*outcomes: str, boards: list[Example] = BOARDS) -> list[Episode]:
@@ -205,8 +205,8 @@ def test_files_say_the_same_and_are_equal_for_equal_inputs(tmp_path: Path) -> No
     first = json.loads(files["episodes.jsonl"].decode().splitlines()[0])
     assert (first["perturbation"], first["policy"], first["outcome"]) == ("new_words", "trained", "win")
     page, figure = files["report.html"].decode(), files["perturbed.svg"].decode()
-    assert "new words" in page and "<b>" not in page and "other\n" in page
-    assert "<mark>prompt &lt;b&gt;</mark>" in page
+    assert "new words" in page
+    assert "same\n<mark>other &lt;b&gt;</mark>\n" in page
     assert "prefers-color-scheme: dark" in figure and "lost words" in figure
     for text in (finding.text for finding in findings(record, "sampled")):
         assert text in page
@@ -279,7 +279,8 @@ def test_every_reply_is_there_judged_in_its_own_words_and_paired(ready: Project)
         assert judge_reply(task, task.parse(e["example"]), e["reply"]).outcome == e["outcome"]
     usual = {e["example"]["id"]: e for e in lines_of(ready.root / "data/retest/episodes.jsonl")}
     record = json.loads((ready.root / "data/perturbed/perturbed.json").read_text())
-    mine = [e for e in found if (e["perturbation"], e["policy"], e["decoding"]) == (NAMES[0], "trained", "sampled")]  # fmt: skip
+    wanted = (NAMES[0], "trained", "sampled")
+    mine = [e for e in found if (e["perturbation"], e["policy"], e["decoding"]) == wanted]
     assert {e["example"]["id"] for e in mine} <= set(usual)
     changes = record["perturbations"][NAMES[0]]["sampled"]["by_perturbation"]["score"]
     assert changes["after"] == pytest.approx(sum(e["score"] for e in mine) / 8)
