@@ -15,12 +15,12 @@ from ninegrid.config import TaskSettings
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.paths import PathSettings
+from ninegrid.perturb.choice import chosen_perturbations
 from ninegrid.perturb.settings import PerturbSettings
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import BoardSettings, check_enough
 from ninegrid.tasks.loading import load_task
-from ninegrid.tasks.perturbing import chosen_perturbations
 from ninegrid.tracking.settings import TrackingSettings
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 

@@ -13,12 +13,12 @@ from ninegrid.chat.format import ChatSettings
 from ninegrid.config import TaskSettings, unbind
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.paths import PathSettings
+from ninegrid.perturb.choice import chosen_perturbations
 from ninegrid.perturb.outputs import write_nothing
 from ninegrid.perturb.settings import PerturbSettings
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.progress import say
 from ninegrid.tasks.loading import load_task
-from ninegrid.tasks.perturbing import chosen_perturbations
 from ninegrid.tracking import TrackingSettings, input_hashes, track
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 

@@ -169,8 +169,8 @@ def test_the_summary_sorts_the_perturbations() -> None:
     record = record_of(new_words=TRAINED, lost_words=UNTRAINED)
     said = summary(record, "sampled")
     assert "on 4 held-out boards went from −0.750 to 0.750: +1.500 [" in said
-    assert "The gain carries over to: new words." in said
-    assert "The gain does not carry over to: lost words." in said
+    assert "The gain carries over with new words." in said
+    assert "No gain is seen with lost words." in said
     assert "in part" not in said
 
 
@@ -178,7 +178,7 @@ def test_without_a_gain_nothing_is_said_to_carry_over() -> None:
     record = record_of(other=TRAINED)
     record["unperturbed"]["sampled"]["by_training"]["score"]["low"] = -0.1
     assert "no clear gain" in summary(record, "sampled")
-    assert "carries over to" not in summary(record, "sampled")
+    assert "carries over" not in summary(record, "sampled")
 
 
 def test_calls_that_cannot_be_complete_are_warned_of() -> None:

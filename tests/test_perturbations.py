@@ -14,8 +14,8 @@ from ninegrid.chat.format import ChatFormat, ChatSettings
 from ninegrid.chat.judging import judge_reply
 from ninegrid.errors import SettingsError
 from ninegrid.params import compose
+from ninegrid.perturb.choice import chosen_perturbations, offered_perturbations
 from ninegrid.settings import validate
-from ninegrid.tasks.perturbing import chosen_perturbations, offered_perturbations
 from ninegrid.tasks.protocol import Example, Perturbable, Task, ToolCall
 from ninegrid.tasks.tictactoe import TicTacToe
 from ninegrid.tasks.tictactoe.board import LINES, SQUARES

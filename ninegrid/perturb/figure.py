@@ -9,6 +9,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from ninegrid.report.canvas import AFTER, BEFORE, INK, PAPER, Layout, legend, tidy
 from ninegrid.report.figures import Plot
@@ -21,6 +22,7 @@ ROW = 0.34
 """Inches for each row."""
 LOOKS = {"untrained": (BEFORE, "D", 0.16), "trained": (AFTER, "o", -0.16)}
 """Colour, marker and place in the row; the marker tells them apart without colour."""
+DASHES = {"untrained": (0, (1, 1.5)), "trained": (0, (5, 2.5))}
 MARKED = "*"
 """Behind the name of a perturbation with boards of its own."""
 
@@ -50,7 +52,7 @@ def perturbed(record: Json, layout: Layout) -> Figure:
 def _rows(axes: Axes, record: Json, decoding: str, layout: Layout) -> None:
     plain = record["unperturbed"][decoding]
     for policy, (colour, _, _) in LOOKS.items():
-        axes.axvline(plain[policy]["score"]["mean"], color=colour, linewidth=1.1, linestyle=(0, (4, 3)))
+        axes.axvline(plain[policy]["score"]["mean"], color=colour, linewidth=1.2, linestyle=DASHES[policy])
     for y, found in enumerate(record["perturbations"].values()):
         for policy, (colour, marker, shift) in LOOKS.items():
             _mark(axes, y + shift, found[decoding][policy]["score"], colour, marker)
@@ -64,6 +66,7 @@ def _rows(axes: Axes, record: Json, decoding: str, layout: Layout) -> None:
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("mean score", fontsize=layout.font)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
 
 
 def _mark(axes: Axes, y: float, score: Json, colour: str, marker: str) -> None:
@@ -88,7 +91,7 @@ def _legend(record: Json) -> list[Artist]:
         for policy, (colour, marker, _) in LOOKS.items()
     ]
     lines: list[Artist] = [
-        Line2D([], [], color=colour, linewidth=1.1, linestyle=(0, (4, 3)), label=f"{policy}, unperturbed")
+        Line2D([], [], color=colour, linewidth=1.2, linestyle=DASHES[policy], label=f"{policy}, unperturbed")
         for policy, (colour, _, _) in LOOKS.items()
     ]
     if all(found["paired"] for found in record["perturbations"].values()):

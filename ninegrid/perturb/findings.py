@@ -20,8 +20,15 @@ class Carry(StrEnum):
     """Training raised the score, and no loss against the unperturbed retest is seen."""
     PART = "carries over in part"
     """Training raised the score, but it is below the unperturbed retest."""
-    NONE = "does not carry over"
-    """Training did not raise the score."""
+    NONE = "no gain is seen"
+    """That training raised the score cannot be said."""
+
+
+SAID = {
+    Carry.WHOLE: "The gain carries over with",
+    Carry.PART: "It carries over in part with",
+    Carry.NONE: "No gain is seen with",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ def findings(record: Json, decoding: str) -> list[Finding]:
 
 
 def summary(record: Json, decoding: str) -> str:
-    """Two or three sentences over all perturbations."""
+    """A few sentences over all perturbations."""
     gain = record["unperturbed"][decoding]["by_training"]["score"]
     boards = record["unperturbed"]["boards"]
     first = f"As it was asked in training, the mean {decoding} score on {boards} held-out boards went " + (
@@ -65,7 +72,7 @@ def _by_carry(found: list[Finding]) -> Iterator[str]:
     for kind in Carry:
         names = [words(finding.name) for finding in found if finding.carry == kind]
         if names:
-            yield f"The gain {kind.value} to: {', '.join(names)}."
+            yield f"{SAID[kind]} {', '.join(names)}."
 
 
 def _sentence(found: Json, side: Json) -> str:
