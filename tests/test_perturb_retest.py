@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ninegrid.app import read_sections
 from ninegrid.chat.format import ChatFormat, ChatSettings
 from ninegrid.chat.judging import judge_reply
-from ninegrid.config import TaskSettings
-from ninegrid.errors import SettingsError
+from ninegrid.errors import DataError, NinegridError, SettingsError
 from ninegrid.evaluation.episodes import Episode
+from ninegrid.evaluation.measure import measure
 from ninegrid.evaluation.settings import EvalSettings
+from ninegrid.outputs import write_json
+from ninegrid.params import compose
 from ninegrid.perturb.cases import Case, make_cases, spread
 from ninegrid.perturb.findings import Carry, carry, findings, summary, warnings
 from ninegrid.perturb.measure import Asked, Replies, describe
 from ninegrid.perturb.outputs import write_nothing, write_perturbed
 from ninegrid.perturb.record import Measured, Recorder, headline_metrics, unperturbed
+from ninegrid.policy.agent import open_agent
+from ninegrid.policy.loading import save_policy, weights_sha256
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.loading import load_task
 from ninegrid.tasks.protocol import Example, Perturbation
 from ninegrid.tasks.tictactoe import TicTacToe
-from tests.conftest import Project, make_project
+from stages.perturb_retest import Settings
+from stages.perturb_retest import main as stage
 
 TASK = TicTacToe()
 BOARDS = [Example(f"b{i}", f"class {i}", e.data) for i, e in enumerate(TASK.generate(4, seed=0))]
@@ -247,102 +255,129 @@ def _check_tags(page: str) -> None:
 # --- the stage -------------------------------------------------------------------------------------------
 
 NAMES = ["numbers_reversed", "eight_marks"]
-ASK = f"perturb.names=[{','.join(NAMES)}]"
+
+
+class Loop:
+    """The files of a loop around a tiny model; the "trained" policy is the model with other weights."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder, self.model = folder, model
+        settings = self.settings()
+        self.task: Any = load_task(settings.task)
+        boards = settings.paths.folder("boards")
+        boards.mkdir()
+        lines = [json.dumps(example.line()) for example in self.task.generate(24, seed=3)]
+        (boards / "heldout.jsonl").write_text("\n".join(lines))
+        trained = self._train(settings)
+        for name, policy in (("baseline", model), ("retest", settings.paths.folder("policy"))):
+            table = RewardTable(dict(self.task.score))
+            found = measure(policy, boards / "heldout.jsonl", self.task, table, settings, label=name)
+            found.write(settings.paths.folder(name))
+        settings.paths.folder("train").mkdir()
+        write_json(settings.paths.folder("train") / "metrics.json", trained)
+
+    def settings(self, *overrides: str, out: str = "perturbed") -> Any:
+        names = ("boards", "baseline", "policy", "train", "retest")
+        folders = [f"paths.{name}={self.folder}/{name}" for name in names]
+        folders += [f"paths.model={self.model}", f"paths.perturbed={self.folder}/{out}"]
+        asked = [f"perturb.names=[{','.join(NAMES)}]", "perturb.boards=8"]
+        base = ["experiment=smoke", "tracking=disabled", *asked, *folders]
+        return read_sections(Settings, compose([*base, *overrides]))
+
+    def run(self, *overrides: str, out: str = "perturbed") -> Path:
+        """Run the stage; returns the folder of its files."""
+        stage.__wrapped__(self.settings(*overrides, out=out))  # type: ignore[attr-defined]
+        return self.folder / out
+
+    def _train(self, settings: Any) -> dict[str, Any]:
+        import torch
+
+        agent = open_agent(self.model, self.task, settings)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            head = agent.policy.model.lm_head.weight
+            head += 0.2 * torch.randn_like(head)
+        save_policy(agent.policy, settings.paths.folder("policy"), agent.chat.saved_tokenizer())
+        sizes = {"n_boards": 4, "n_samples": 4}
+        return {**TRAINING, **sizes, "weights_sha256": weights_sha256(agent.policy.model)}
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory, talker_dir: Path) -> Project:
-    """A project copy in which the smoke loop has run with two perturbations on 8 boards."""
-    project = make_project(tmp_path_factory.mktemp("perturbed"), talker_dir)
-    smoke = ("experiment=smoke", "tracking=disabled", "model=talker", "train.learning_rate=0.01")
-    project.params(*smoke, ASK, "perturb.boards=8")
-    project.dvc("repro")
-    return project
-
-
-def stage(project: Project, *overrides: str, check: bool = True, **environment: str) -> Any:
-    return project.python("-m", "stages.perturb_retest", *overrides, check=check, **environment)
+def loop(tmp_path_factory: pytest.TempPathFactory, talker_dir: Path) -> Loop:
+    """A loop in which the stage has run."""
+    made = Loop(tmp_path_factory.mktemp("loop"), talker_dir)
+    made.run()
+    return made
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.slow
-def test_every_reply_is_there_judged_in_its_own_words_and_paired(ready: Project) -> None:
-    perturbed = load_task(TaskSettings("ninegrid.tasks.tictactoe.TicTacToe", {})).perturbations()  # type: ignore[attr-defined]
-    found = lines_of(ready.root / "data/perturbed/episodes.jsonl")
-    counts = {(e["perturbation"], e["policy"], e["decoding"]) for e in found}
-    assert len(found) == 2 * 2 * 2 * 8 and len(counts) == 8
+def test_every_reply_is_there_and_judged_in_the_words_it_was_asked_in(loop: Loop) -> None:
+    found = lines_of(loop.folder / "perturbed/episodes.jsonl")
+    kinds = Counter((e["perturbation"], e["policy"], e["decoding"]) for e in found)
+    assert len(kinds) == 2 * 2 * 2 and set(kinds.values()) == {8}
+    offered = loop.task.perturbations()
     for e in found:
-        task = perturbed[e["perturbation"]].task
+        task = offered[e["perturbation"]].task
         assert judge_reply(task, task.parse(e["example"]), e["reply"]).outcome == e["outcome"]
-    usual = {e["example"]["id"]: e for e in lines_of(ready.root / "data/retest/episodes.jsonl")}
-    record = json.loads((ready.root / "data/perturbed/perturbed.json").read_text())
-    wanted = (NAMES[0], "trained", "sampled")
-    mine = [e for e in found if (e["perturbation"], e["policy"], e["decoding"]) == wanted]
-    assert {e["example"]["id"] for e in mine} <= set(usual)
-    changes = record["perturbations"][NAMES[0]]["sampled"]["by_perturbation"]["score"]
-    assert changes["after"] == pytest.approx(sum(e["score"] for e in mine) / 8)
-    plain = [
-        e["score"]
-        for e in lines_of(ready.root / "data/retest/episodes.jsonl")
-        if e["decoding"] == "sampled" and e["example"]["id"] in {m["example"]["id"] for m in mine}
-    ]
-    assert changes["before"] == pytest.approx(sum(plain) / 8)
-    other = [e["example"]["id"] for e in found if e["perturbation"] == "eight_marks"]
-    assert all(name.startswith("eight-marks-") for name in other)
+    other = {e["example"]["id"][:5] for e in found if e["perturbation"] == "eight_marks"}
+    assert other == {"eight"}
+    assert len({e["outcome"] for e in found}) > 3  # the tiny model is worth measuring
 
 
-@pytest.mark.slow
-def test_a_measurement_depends_on_no_other_and_is_mirrored(ready: Project, tmp_path: Path) -> None:
-    from mlflow import MlflowClient
+def test_changes_are_paired_with_the_retest_on_the_same_boards(loop: Loop) -> None:
+    record = json.loads((loop.folder / "perturbed/perturbed.json").read_text())
+    found = lines_of(loop.folder / "perturbed/episodes.jsonl")
+    for decoding in ("sampled", "greedy"):
+        wanted = (NAMES[0], "trained", decoding)
+        mine = {
+            e["example"]["id"]: e["score"]
+            for e in found
+            if (e["perturbation"], e["policy"], e["decoding"]) == wanted
+        }
+        usual = {
+            e["example"]["id"]: e["score"]
+            for e in lines_of(loop.folder / "retest/episodes.jsonl")
+            if e["decoding"] == decoding and e["example"]["id"] in mine
+        }
+        assert len(mine) == len(usual) == 8
+        change = record["perturbations"][NAMES[0]][decoding]["by_perturbation"]["score"]
+        assert change["before"] == pytest.approx(sum(usual.values()) / 8)
+        assert change["after"] == pytest.approx(sum(mine.values()) / 8)
 
-    first = json.loads((ready.root / "data/perturbed/perturbed.json").read_text())
-    backwards = f"perturb.names=[{','.join(reversed(NAMES))}]"
-    stage(
-        ready, backwards, f"paths.perturbed={tmp_path}/out", "tracking.enabled=true", MLFLOW_TRACKING_URI=""
-    )
-    second = json.loads((tmp_path / "out/perturbed.json").read_text())
-    assert second["perturbations"] == first["perturbations"]
-    client = MlflowClient(f"sqlite:///{ready.root}/.ninegrid/mlflow.db")
-    (experiment,) = [e for e in client.search_experiments() if e.name == "ninegrid"]
-    (run,) = client.search_runs([experiment.experiment_id])
-    headline = json.loads((tmp_path / "out/metrics.json").read_text())
-    for name in NAMES:
-        score = headline[name]["sampled"]["score"]
-        assert run.data.metrics[f"perturbed/{name}/sampled/score"] == pytest.approx(score)
-    assert "perturbed/report.html" in {a.path for a in client.list_artifacts(run.info.run_id, "perturbed")}
+
+def test_a_measurement_depends_on_no_other(loop: Loop) -> None:
+    first = json.loads((loop.folder / "perturbed/perturbed.json").read_text())["perturbations"]
+    alone = loop.run("perturb.names=[eight_marks]", out="alone")
+    second = json.loads((alone / "perturbed.json").read_text())["perturbations"]
+    assert second == {"eight_marks": first["eight_marks"]}
 
 
-@pytest.mark.slow
+def test_fewer_boards_are_measured_where_the_settings_say_so(loop: Loop) -> None:
+    out = loop.run("perturb.names=[letters]", "perturb.boards=3", out="fewer")
+    assert len(lines_of(out / "episodes.jsonl")) == 2 * 2 * 3
+    record = json.loads((out / "perturbed.json").read_text())
+    assert record["unperturbed"]["boards"] == record["perturbations"]["letters"]["boards"] == 3
+
+
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("override", "message"),
     [
-        (["perturb.names=[leters]"], "did you mean letters?"),
-        ([ASK, "eval.seed=99"], "seed: baseline 7, perturbed retest 99"),
-        ([ASK, "decoding.temperature=0.5"], "temperature"),
+        ("perturb.names=[leters]", r"did you mean letters\?"),
+        ("eval.seed=99", r"the perturbed retest would not be .* like the baseline; seed: baseline 7, pert"),
+        ("decoding.temperature=0.5", "temperature"),
+        ("chat.worked_examples=1", "prompts_sha256"),
     ],
 )
-def test_what_would_not_be_comparable_is_refused(ready: Project, overrides: list[str], message: str) -> None:
-    result = stage(ready, *overrides, check=False)
-    assert result.returncode == 2, result.stderr
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
+def test_what_would_not_be_comparable_is_refused(loop: Loop, override: str, message: str) -> None:
+    with pytest.raises(NinegridError, match=message):
+        loop.run(override, out="refused")
+    assert not (loop.folder / "refused").exists()
 
 
-@pytest.mark.slow
-def test_weights_that_training_did_not_end_with_are_refused(ready: Project, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    path = ready.root / "data/policy/model.safetensors"
-    whole = path.read_bytes()
-    try:
-        weights = load_file(path)
-        weights["model.norm.weight"][0] += 1e-3
-        save_file(weights, path, metadata={"format": "pt"})
-        result = stage(ready, f"paths.perturbed={tmp_path}/out", check=False)
-    finally:
-        path.write_bytes(whole)
-    assert result.returncode == 2
-    assert "training ended with" in result.stderr
+def test_weights_that_training_did_not_end_with_are_refused(loop: Loop) -> None:
+    with pytest.raises(DataError, match="training ended with"):
+        loop.run(f"paths.policy={loop.model}", out="refused")
+    assert not (loop.folder / "refused").exists()

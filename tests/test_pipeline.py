@@ -24,8 +24,6 @@ from tests.conftest import ROOT, make_project
 pytestmark = pytest.mark.slow
 
 STAGES = ["fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest", "perturb_retest"]
-# Stages that are off by default leave an empty record, and no run.
-OFF = {"perturb_retest"}
 RANDOM = ("experiment=smoke", "tracking=disabled")
 SMOKE = (*RANDOM, "model=talker", "train.learning_rate=0.01")
 
@@ -116,12 +114,13 @@ def test_an_experiment_composes_and_reruns_two_stages(project):
 def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
     from mlflow import MlflowClient
 
-    project.params("experiment=smoke", "model=talker", "train.learning_rate=0.01", "reward.occupied=-0.25")
+    loop = ("experiment=smoke", "model=talker", "train.learning_rate=0.01", "reward.occupied=-0.25")
+    project.params(*loop, "perturb.names=[letters]", "perturb.boards=4")
     project.dvc("repro", MLFLOW_TRACKING_URI="")
     client = MlflowClient(f"sqlite:///{project.root}/.ninegrid/mlflow.db")
     (experiment,) = [e for e in client.search_experiments() if e.name == "ninegrid"]
     runs = {run.data.tags["ninegrid.stage"]: run for run in client.search_runs([experiment.experiment_id])}
-    assert sorted(runs) == sorted(set(STAGES) - OFF)
+    assert sorted(runs) == sorted(STAGES)
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
     training = runs["train_gspo"]
@@ -139,6 +138,13 @@ def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
     assert found["change/sampled/reward"] == pytest.approx(rewards)
     names = {a.path for a in client.list_artifacts(runs["retest"].info.run_id)}
     assert {"report.html", "comparison.json", "figures", "retest"} <= names
+
+    perturbed = json.loads((project.root / "data/perturbed/metrics.json").read_text())["letters"]["sampled"]
+    found = runs["perturb_retest"].data.metrics
+    assert found["perturbed/letters/sampled/score"] == pytest.approx(perturbed["score"])
+    assert found["perturbed/letters/sampled/change"] == pytest.approx(perturbed["change"])
+    names = {a.path for a in client.list_artifacts(runs["perturb_retest"].info.run_id, "perturbed")}
+    assert "perturbed/report.html" in names
 
     shown = project.python("-m", "ninegrid.summary").stdout
     assert f"{comparison['before']:+.3f} -> {comparison['after']:+.3f}" in shown
