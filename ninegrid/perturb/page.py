@@ -1,4 +1,4 @@
-"""The page about the perturbed retests, and the empty outputs where none was asked for."""
+"""The page about the perturbed retests, written from the record alone."""
 
 from __future__ import annotations
 
