@@ -18,6 +18,7 @@ class PathSettings:
     policy: str = "data/policy"
     train: str = "data/train"
     retest: str = "data/retest"
+    perturbed: str = "data/perturbed"
     state: str = ".ninegrid"
 
     def folder(self, name: str) -> Path:

@@ -15,6 +15,8 @@ from ninegrid.config import TaskSettings
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.paths import PathSettings
+from ninegrid.perturb.choice import chosen_perturbations
+from ninegrid.perturb.settings import PerturbSettings
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import BoardSettings, check_enough
@@ -36,6 +38,7 @@ class Settings:
     engine: EngineSettings
     train: TrainSettings
     eval: EvalSettings
+    perturb: PerturbSettings
     tracking: TrackingSettings
     paths: PathSettings
 
@@ -50,4 +53,5 @@ def validate(params: Mapping[str, Any]) -> Settings:
     task = load_task(settings.task)
     settings.reward.check(task.outcomes)
     check_enough(task, settings.boards)
+    chosen_perturbations(task, settings.perturb.names)
     return settings

@@ -50,6 +50,7 @@ def main(settings: Settings) -> None:
         say_change,
         write_retest,
     )
+    from ninegrid.evaluation.trained import check_trained
     from ninegrid.outputs import check_writable
     from ninegrid.policy.agent import Agent
 
@@ -61,7 +62,7 @@ def main(settings: Settings) -> None:
 
     def check(agent: Agent, conditions: dict[str, Any]) -> None:
         check_conditions(baseline, conditions)
-        inputs.check_policy(agent)
+        check_trained(agent, inputs.training)
 
     tags = {
         **input_hashes({"policy": policy, "heldout": boards, "baseline": baseline / "episodes.jsonl"}),

@@ -133,5 +133,8 @@ def test_differing_conditions_are_named_with_both_values(tmp_path):
     with pytest.raises(ConditionsError, match=r"seed: baseline 7, retest 8") as caught:
         check_conditions(tmp_path, {"seed": 8, "decoding": {"temperature": 1.0}, "same": [1]})
     assert "same: " not in str(caught.value)
+    with pytest.raises(ConditionsError, match=r"the other .* like the one; .*seed: one 7, other 8") as caught:
+        check_conditions(tmp_path, {"seed": 8}, ("one", "other"), ("first", "second"))
+    assert "dvc repro first second" in str(caught.value)
     with pytest.raises(DataError, match="does not exist"):
         check_conditions(tmp_path / "none", {})

@@ -74,6 +74,7 @@ def test_committed_params_are_what_conf_composes_to():
         ["reward=legal_only"],
         ["experiment=smoke"],
         ["tracking=disabled"],
+        ["perturb=all"],
         ["train.optimizer=adamw_8bit", "engine.path=padded"],
     ],
 )

@@ -23,7 +23,7 @@ from tests.conftest import ROOT, make_project
 
 pytestmark = pytest.mark.slow
 
-STAGES = ["fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest"]
+STAGES = ["fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest", "perturb_retest"]
 RANDOM = ("experiment=smoke", "tracking=disabled")
 SMOKE = (*RANDOM, "model=talker", "train.learning_rate=0.01")
 
@@ -49,13 +49,13 @@ def test_what_reruns_when(project):
 
     before = (project.root / "data/baseline/episodes.jsonl").read_bytes()
     project.params(*SMOKE, "reward.win=2")
-    assert repro(project) == ["train_gspo", "retest"]
+    assert repro(project) == ["train_gspo", "retest", "perturb_retest"]
     assert (project.root / "data/baseline/episodes.jsonl").read_bytes() == before
 
     project.params(*SMOKE, "reward.win=2", "boards.seed=7")
-    assert repro(project) == ["generate_boards", "baseline_eval", "train_gspo", "retest"]
+    assert repro(project) == STAGES[1:]
     project.params(*SMOKE, "reward.win=2", "boards.seed=7", "boards.count=70")
-    assert repro(project) == ["generate_boards", "baseline_eval", "train_gspo", "retest"]
+    assert repro(project) == STAGES[1:]
 
     # Back to settings that have been run before: DVC's run cache has the outputs.
     project.params(*SMOKE)
@@ -106,7 +106,7 @@ def test_an_experiment_composes_and_reruns_two_stages(project):
     project.git("add", "-A")
     project.git("commit", "-qm", "baseline of the experiment")
     output = project.dvc("exp", "run", "-S", "reward.win=2", "-n", "double-win").stdout
-    assert ran(output) == ["train_gspo", "retest"]
+    assert ran(output) == ["train_gspo", "retest", "perturb_retest"]
     shown = project.dvc("exp", "show", "--json").stdout
     assert "double-win" in shown
 
@@ -114,7 +114,8 @@ def test_an_experiment_composes_and_reruns_two_stages(project):
 def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
     from mlflow import MlflowClient
 
-    project.params("experiment=smoke", "model=talker", "train.learning_rate=0.01", "reward.occupied=-0.25")
+    loop = ("experiment=smoke", "model=talker", "train.learning_rate=0.01", "reward.occupied=-0.25")
+    project.params(*loop, "perturb.names=[letters]", "perturb.boards=4")
     project.dvc("repro", MLFLOW_TRACKING_URI="")
     client = MlflowClient(f"sqlite:///{project.root}/.ninegrid/mlflow.db")
     (experiment,) = [e for e in client.search_experiments() if e.name == "ninegrid"]
@@ -137,6 +138,13 @@ def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
     assert found["change/sampled/reward"] == pytest.approx(rewards)
     names = {a.path for a in client.list_artifacts(runs["retest"].info.run_id)}
     assert {"report.html", "comparison.json", "figures", "retest"} <= names
+
+    perturbed = json.loads((project.root / "data/perturbed/metrics.json").read_text())["letters"]["sampled"]
+    found = runs["perturb_retest"].data.metrics
+    assert found["perturbed/letters/sampled/score"] == pytest.approx(perturbed["score"])
+    assert found["perturbed/letters/sampled/change"] == pytest.approx(perturbed["change"])
+    names = {a.path for a in client.list_artifacts(runs["perturb_retest"].info.run_id, "perturbed")}
+    assert "perturbed/report.html" in names
 
     shown = project.python("-m", "ninegrid.summary").stdout
     assert f"{comparison['before']:+.3f} -> {comparison['after']:+.3f}" in shown

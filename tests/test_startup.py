@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import ROOT
 
 HEAVY = ("torch", "transformers", "mlflow", "pandas", "matplotlib", "scipy")
-STAGES = ("fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest")
+STAGES = ("fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest", "perturb_retest")
 
 
 def run(module, *arguments):
@@ -41,6 +41,7 @@ def test_help_and_settings_are_shown_at_once(stage):
         ("train_gspo", "train.algorithm=ppo", "train.algorithm"),
         ("train_gspo", "train.rounds=0", "train.rounds"),
         ("retest", "engine.max_tokens_per_batch=0", "engine.max_tokens_per_batch"),
+        ("perturb_retest", "perturb.names=[leters]", "did you mean letters?"),
     ],
 )
 def test_a_bad_setting_is_refused_at_once(stage, setting, message):
@@ -54,3 +55,9 @@ def test_checking_settings_needs_nothing_heavy():
     checked = run("ninegrid.params", "--check")
     assert "Traceback" not in checked.stderr
     assert checked.returncode in (0, 1)  # whether params.yaml is what conf/ composes to, other tests say
+
+
+def test_without_a_perturbation_nothing_heavy_is_needed(tmp_path):
+    done = run("stages.perturb_retest", f"paths.perturbed={tmp_path}/out")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out/perturbed.json").exists()

@@ -23,19 +23,29 @@ def write_conditions(folder: Path, conditions: Mapping[str, Any]) -> None:
     (folder / FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def check_conditions(folder: Path, actual: Mapping[str, Any]) -> None:
+def check_conditions(
+    folder: Path,
+    actual: Mapping[str, Any],
+    names: tuple[str, str] = ("baseline", "retest"),
+    stages: tuple[str, str] = ("baseline_eval", "retest"),
+) -> None:
     """Compare the conditions of a measurement with those saved in ``folder``.
+
+    Args:
+        names: of the saved measurement and of this one, for messages.
+        stages: that make them.
 
     Raises:
         DataError: the saved file is missing or unreadable.
         ConditionsError: they differ; names each difference with both values.
     """
-    saved = read_json(folder / FILE, "baseline_eval")
+    saved = read_json(folder / FILE, stages[0])
     current = json.loads(json.dumps(actual))
     differing = sorted(k for k in saved.keys() | current.keys() if saved.get(k) != current.get(k))
     if differing:
-        lines = [f"{k}: baseline {saved.get(k)!r}, retest {current.get(k)!r}" for k in differing]
+        old, new = names
+        lines = [f"{k}: {old} {saved.get(k)!r}, {new} {current.get(k)!r}" for k in differing]
         raise ConditionsError(
-            "the retest would not be measured like the baseline; " + "; ".join(lines),
-            hint="measure both under the same settings: dvc repro baseline_eval retest",
+            f"the {new} would not be measured like the {old}; " + "; ".join(lines),
+            hint=f"measure both under the same settings: dvc repro {' '.join(stages)}",
         )

@@ -7,16 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ninegrid.errors import DataError
 from ninegrid.evaluation.compare import Comparison, rejudged
 from ninegrid.evaluation.episodes import Episode, read_episodes
 from ninegrid.evaluation.measure import Measurement, flat_metrics, mirror_measurement
 from ninegrid.evaluation.metrics import DECODINGS
 from ninegrid.evaluation.settings import EvalSettings
+from ninegrid.evaluation.trained import read_training
 from ninegrid.outputs import output_folder, read_json, write_json
 from ninegrid.paths import PathSettings
-from ninegrid.policy.agent import Agent
-from ninegrid.policy.loading import weights_sha256
 from ninegrid.progress import interval_text, say
 from ninegrid.report.inputs import ReportInputs, read_steps
 from ninegrid.report.page import write_report
@@ -24,8 +22,6 @@ from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import is_flat
 from ninegrid.tasks.protocol import Task, ToolCall
 from ninegrid.tracking import Run
-
-TRAINING_KEYS = ("algorithm", "model", "seed", "steps", "n_boards", "n_samples", "weights_sha256")
 
 
 @dataclass(frozen=True)
@@ -46,19 +42,6 @@ class Inputs:
     steps: list[dict[str, float | None]]
     boards: dict[str, Any]
 
-    def check_policy(self, agent: Agent) -> None:
-        """Make sure that the loaded weights are those that the training ended with.
-
-        Raises:
-            DataError: they are not.
-        """
-        actual, expected = weights_sha256(agent.policy.model), self.training["weights_sha256"]
-        if actual != expected:
-            raise DataError(
-                f"the policy's weights have sha256 {actual[:12]}..., training ended with {expected[:12]}...",
-                hint="get the trained policy back with dvc checkout, or train again: dvc repro -f train_gspo",
-            )
-
 
 def read_inputs(paths: PathSettings, task: Task) -> Inputs:
     """Read all that the comparison and the report need.
@@ -70,7 +53,7 @@ def read_inputs(paths: PathSettings, task: Task) -> Inputs:
     return Inputs(
         baseline=read_episodes(baseline / "episodes.jsonl", task.outcomes),
         baseline_metrics=read_json(baseline / "metrics.json", "baseline_eval", DECODINGS),
-        training=read_json(train / "metrics.json", "train_gspo", TRAINING_KEYS),
+        training=read_training(paths),
         steps=read_steps(train / "steps.csv"),
         boards=read_json(
             paths.folder("boards") / "manifest.json", "generate_boards", ("examples", "settings")

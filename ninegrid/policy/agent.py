@@ -38,6 +38,16 @@ class Agent:
     chat: ChatFormat
     sampler: Sampler
 
+    def on(self, task: Task) -> Agent:
+        """The same policy, engine and decoding on another task; no weights are loaded.
+
+        Raises:
+            NinegridError: the prompt cannot show the task's tools, or has too few worked examples.
+        """
+        chat = ChatFormat(self.policy.tokenizer, self.chat.settings, task)
+        sampler = self.sampler
+        return Agent(self.policy, chat, Sampler(sampler.engine, chat, task, sampler.decoding, sampler.budget))
+
     def write_prompt(self, folder: Path, example: Example) -> None:
         """Save the rendered prompt of ``example`` as an artifact."""
         (folder / PROMPT_FILE).write_text(self.chat.render(example), encoding="utf-8")

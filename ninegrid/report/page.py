@@ -84,14 +84,27 @@ def _for_page(text: str, label: str, layout: Layout) -> Markup:
 
 def render_page(inputs: ReportInputs, steps: Rows, figures: list[Rendered]) -> str:
     """The page as text."""
-    here = resources.files("ninegrid.report")
+    template = page_environment().from_string(_resource("page.html.j2"))
+    return template.render(_context(inputs, steps, figures))
+
+
+def page_environment() -> Environment:
+    """How a page's template is filled: every value escaped and made visible, our filters at hand."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_readable
     )
     environment.filters.update(words=words, number=number, percent=percent, p_value=p_value)
     environment.globals.update(count=count)
-    template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
-    return template.render(_context(inputs, steps, figures, (here / "style.css").read_text(encoding="utf-8")))
+    return environment
+
+
+def page_style() -> Markup:
+    """The style sheet of every page, with the roles' colours."""
+    return Markup(_variables() + _resource("style.css"))
+
+
+def _resource(name: str) -> str:
+    return (resources.files("ninegrid.report") / name).read_text(encoding="utf-8")
 
 
 def _readable(value: Any) -> Any:
@@ -99,12 +112,12 @@ def _readable(value: Any) -> Any:
     return value if isinstance(value, Markup) else visible(str(value))
 
 
-def _context(inputs: ReportInputs, steps: Rows, figures: list[Rendered], style: str) -> dict[str, Any]:
+def _context(inputs: ReportInputs, steps: Rows, figures: list[Rendered]) -> dict[str, Any]:
     header, rows = tables.step_rows(steps)
     return {
         "r": inputs,
         "n_steps": len(steps),
-        "style": Markup(_variables() + style),
+        "style": page_style(),
         "figures": {f.name: f for f in figures},
         "verdict": judge(inputs, steps),
         "level": f"{100 * inputs.confidence:g}%",

@@ -162,3 +162,31 @@ class Task(Protocol):
     def draw(self, example: Example, calls: Mapping[str, ToolCall | None]) -> str:
         """A small self-contained SVG of ``example`` with the named calls marked on it."""
         ...
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """One way to ask the same thing differently.
+
+    Attributes:
+        description: one sentence for readers: what is different.
+        task: the task so perturbed.  Its outcomes, milestones and score are those of the task it comes
+            from, and it parses the same examples; what it shows, offers or understands differs.
+        examples: its own examples; None for the held-out ones, with which it is paired one by one.
+    """
+
+    description: str
+    task: Task
+    examples: Sequence[Example] | None = None
+
+
+@runtime_checkable
+class Perturbable(Protocol):
+    """What a task may offer besides: perturbations of itself, by name.
+
+    A task without them is measured as it is and no other way.
+    """
+
+    def perturbations(self) -> Mapping[str, Perturbation]:
+        """Every perturbation; equal tasks give equal ones."""
+        ...

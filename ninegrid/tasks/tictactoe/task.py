@@ -1,22 +1,29 @@
 """Tic-tac-toe behind the task protocol: what the policy sees, may call, and what its move was worth.
 
-Not here: the rules (``board``), how boards are drawn (``generate``), and rewards in force, which are a
-setting.
+Not here: the rules (``board``), how boards are drawn (``generate``), the words in which the game is told
+(``wording``, ``views``), and rewards in force, which are a setting.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from ninegrid.config import require
 from ninegrid.errors import DataError
-from ninegrid.tasks.protocol import CallOutcome, Example, Json, Judgement, ToolCall, WorkedExample
+from ninegrid.tasks.protocol import (
+    CallOutcome,
+    Example,
+    Json,
+    Judgement,
+    Perturbation,
+    ToolCall,
+    WorkedExample,
+)
 from ninegrid.tasks.tictactoe.board import (
     FREE,
-    LINES,
-    SQUARES,
     Board,
     O,
     X,
@@ -30,7 +37,10 @@ from ninegrid.tasks.tictactoe.board import (
 )
 from ninegrid.tasks.tictactoe.draw import draw_board
 from ninegrid.tasks.tictactoe.generate import all_boards, draw_boards
+from ninegrid.tasks.tictactoe.perturbations import REWORDINGS
 from ninegrid.tasks.tictactoe.players import PLAYERS
+from ninegrid.tasks.tictactoe.views import VIEWS
+from ninegrid.tasks.tictactoe.wording import Wording
 
 
 class MoveOutcome(StrEnum):
@@ -47,72 +57,28 @@ class MoveOutcome(StrEnum):
     """A free square that completes a line of X now."""
 
 
-TOOL: Json = {
-    "type": "function",
-    "function": {
-        "name": "choose_square",
-        "description": "Put X on a free square.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "square": {
-                    "type": "integer",
-                    "minimum": SQUARES[0],
-                    "maximum": SQUARES[-1],
-                    "description": "The number of the square.",
-                }
-            },
-            "required": ["square"],
-            "additionalProperties": False,
-        },
-    },
-}
-
-SYSTEM = (
-    "You play X in tic-tac-toe. Free squares show their number. "
-    "Call choose_square with the number of the best free square."
-)
-
-VIEWS = {
-    "grid": SYSTEM,
-    "squares": (
-        "You play X in tic-tac-toe. Each free square is listed with the marks on the lines through it: "
-        "XX can be won there, OO must be stopped there. "
-        "Call choose_square with the number of the best free square."
-    ),
-}
-"""How a board can be shown, with the system message that explains it."""
-
-WORKED = (
-    ("...OO.XX.", 9),  # wins at once, though O threatens too
-    ("O..XO.OXX", 3),  # the only move that does not lose: it blocks
-    ("...O..X..", 5),  # wins by force, not at once
-    ("OX....O.X", 4),  # blocks
-)
-"""The worked examples: boards of 4, 6, 2 and 4 marks, with four different answers."""
-
-
 class TicTacToe:
     """One move of X on a board after some random moves.
 
     Args:
         min_moves: fewest random moves before the policy is asked, 0 to ``max_moves``.
         max_moves: most random moves, up to 8; after nine the board is full.
-        view: ``grid`` shows the nine squares in three rows, ``squares`` each free square
-            with the marks that stand on the lines through it.
+        view: how a board is shown: ``grid``, in three rows, or ``squares``, each free square with the
+            marks on the lines through it.
 
     Raises:
-        OutOfRange: for numbers of moves that leave no board to move on.
+        OutOfRange: for numbers of moves that leave no board to move on, and for an unknown view.
     """
 
     name = "tictactoe"
-    tools: Sequence[Json] = (TOOL,)
+    wording = Wording()
+    tools: Sequence[Json] = wording.tools()
     outcomes: Sequence[str] = tuple(str(outcome) for outcome in (*CallOutcome, *MoveOutcome))
     milestones: Mapping[str, frozenset[str]] = {
         "legal": frozenset({"legal", "optimal", "win"}),
         "optimal": frozenset({"optimal", "win"}),
     }
-    decision: str | None = "square"
+    decision: str | None = wording.argument
     score: Mapping[str, float] = {
         "no_tool_call": -1.0,
         "wrong_tool": -1.0,
@@ -130,7 +96,7 @@ class TicTacToe:
         self.min_moves = min_moves
         self.max_moves = max_moves
         require(view in VIEWS, "view", view, " or ".join(VIEWS))
-        self.view = view
+        self.wording = Wording(view=view)
 
     def available(self) -> int:
         return len(all_boards(self.min_moves, self.max_moves))
@@ -148,22 +114,18 @@ class TicTacToe:
 
     def worked_examples(self) -> Sequence[WorkedExample]:
         return [
-            WorkedExample(_example(f"worked-{i}", board), ToolCall("choose_square", {"square": square}))
-            for i, (board, square) in enumerate(WORKED, start=1)
+            WorkedExample(_example(f"worked-{i}", board), self.wording.call(square))
+            for i, (board, square) in enumerate(self.wording.worked, start=1)
         ]
 
     def system(self) -> str:
-        return VIEWS[self.view]
+        return self.wording.system()
 
     def user(self, example: Example) -> str:
-        board = _board(example)
-        shown = [str(square) if board[square - 1] == FREE else board[square - 1] for square in SQUARES]
-        if self.view == "squares":
-            return "\n".join(_lines_through(board, square) for square in free_squares(board))
-        return "\n".join(" ".join(shown[row : row + 3]) for row in (0, 3, 6))
+        return self.wording.show(_board(example))
 
     def judge(self, example: Example, call: ToolCall) -> Judgement:
-        board, square = _board(example), call.arguments["square"]
+        board, square = _board(example), self.wording.square(call)
         facts = {"square": square, "best": list(best_squares(board))}
         return Judgement(_outcome(board, square), call, facts)
 
@@ -189,13 +151,33 @@ class TicTacToe:
         return f"marks={marks(_board(example))}"
 
     def draw(self, example: Example, calls: Mapping[str, ToolCall | None]) -> str:
-        return draw_board(_board(example), {name: _chosen(call) for name, call in calls.items()})
+        """The board as the rules see it, its squares numbered 1 to 9, in whatever words it was told."""
+        return draw_board(_board(example), {name: self._chosen(call) for name, call in calls.items()})
 
+    def perturbations(self) -> Mapping[str, Perturbation]:
+        reworded = {
+            name: Perturbation(rewording.description, self.worded(rewording.change(self.wording)))
+            for name, rewording in REWORDINGS.items()
+        }
+        return {**reworded, **self._unseen_boards()}
 
-def _lines_through(board: Board, square: int) -> str:
-    """A free square's number and the marks of each line through it, X before O; empty lines are left out."""
-    lines = ([board[s - 1] for s in line if board[s - 1] != FREE] for line in LINES if square in line)
-    return " ".join([f"{square}:", *("".join(sorted(marks, reverse=True)) for marks in lines if marks)])
+    def worded(self, wording: Wording) -> TicTacToe:
+        """The same task told in other words."""
+        other = copy.copy(self)
+        other.wording, other.tools, other.decision = wording, wording.tools(), wording.argument
+        return other
+
+    def _unseen_boards(self) -> Mapping[str, Perturbation]:
+        """Boards of eight marks, unless the generator draws these too."""
+        if self.max_moves > 6:
+            return {}
+        examples = [_example(f"eight-marks-{i:03d}", board) for i, board in enumerate(all_boards(8, 8))]
+        text = "Other boards, of eight marks, which the generator never draws: one square is free."
+        return {"eight_marks": Perturbation(text, self, examples)}
+
+    def _chosen(self, call: ToolCall | None) -> int | None:
+        """The square that a call names, or None where it is no valid call (drawings show those too)."""
+        return self.wording.square(call) if call is not None and self.wording.is_valid(call) else None
 
 
 def _outcome(board: Board, square: int) -> str:
@@ -204,12 +186,6 @@ def _outcome(board: Board, square: int) -> str:
     if square in winning_squares(board):
         return MoveOutcome.WIN.value
     return (MoveOutcome.OPTIMAL if square in optimal_squares(board) else MoveOutcome.LEGAL).value
-
-
-def _chosen(call: ToolCall | None) -> int | None:
-    """The square that a call names, or None where it is no valid call (drawings show those too)."""
-    square = None if call is None or call.name != "choose_square" else call.arguments.get("square")
-    return square if type(square) is int and square in SQUARES else None
 
 
 def _example(name: str, board: Board) -> Example:

@@ -1,0 +1,1 @@
+"""Perturbed retests: the same question asked differently, before and after training."""
