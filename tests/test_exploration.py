@@ -82,6 +82,33 @@ def test_the_bonus_follows_its_schedule(schedule, expected):
     assert [entropy_bonus(settings, step) for step in (0, 5, 10)] == pytest.approx(expected)
 
 
+STEERED = TrainSettings(
+    algorithm="gspo_token", steps=10, entropy_bonus=0.2, entropy_target=0.7, entropy_schedule="linear"
+)
+
+
+@pytest.mark.parametrize(
+    ("step", "last", "expected"),
+    [
+        (0, None, 0.2),
+        (0, (0.2, 0.7), 0.2),  # on target
+        (0, (0.2, 0.2), 0.2 * math.exp(0.5)),  # too little entropy
+        (0, (0.5, 1.2), 0.5 * math.exp(-0.5)),  # raised before, now more than enough
+        (0, (0.2, 1.9), 0.2),  # never below the schedule
+        (0, (1.9, 0.0), 2.0),  # never above the most
+        (5, (0.3, 0.35), 0.3),  # the target has decayed to 0.35, the scheduled bonus to 0.1
+        (5, None, 0.1),
+    ],
+)
+def test_the_bonus_is_raised_while_there_is_too_little_entropy(step, last, expected):
+    assert entropy_bonus(STEERED, step, last) == pytest.approx(expected)
+
+
+def test_steering_needs_a_bonus_to_begin_with():
+    with pytest.raises(SettingsError, match=r"entropy_bonus = 0\.0, allowed: > 0 with train\.entropy_target"):
+        bind(TrainSettings, {"algorithm": "gspo_token", "entropy_target": 0.5}, "train")
+
+
 def test_algorithms_with_one_advantage_for_each_reply_take_no_bonus():
     with pytest.raises(SettingsError, match=r"entropy_bonus = 0\.1, allowed: 0 with train\.algorithm = gspo"):
         bind(TrainSettings, {"entropy_bonus": 0.1})

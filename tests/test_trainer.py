@@ -215,6 +215,37 @@ def test_other_algorithms_learn_too(agent, published, examples, tmp_path, algori
     assert last > first + 0.3
 
 
+def test_a_bonus_keeps_the_decision_undecided(agent, published, examples, tmp_path):
+    """The entropy of the decision after training with a large steered bonus, and without any."""
+    start = {k: v.clone() for k, v in agent.policy.model.state_dict().items()}
+    plain = replace(SETTINGS, steps=25, algorithm="gspo_token", credit="branch")
+    with_bonus = replace(plain, entropy_bonus=0.5, entropy_target=2.0)
+    ends, bonuses = {}, {}
+    for name, settings in {"plain": plain, "bonus": with_bonus}.items():
+        agent.policy.model.load_state_dict(start)
+        rows = train(agent, published, examples, settings, tmp_path / name)
+        ends[name] = np.mean([r["rollout/decision_entropy"] for r in rows[-5:]])
+        bonuses[name] = [r["train/entropy_bonus"] for r in rows]
+    assert ends["bonus"] > ends["plain"] + 0.1
+    assert set(bonuses["plain"]) == {0.0}
+    assert max(bonuses["bonus"]) > min(bonuses["bonus"]) == 0.5
+
+
+@pytest.mark.parametrize("control", ["shuffle_all", "shuffle_valid"])
+def test_a_control_keeps_the_rewards_and_moves_the_weights_elsewhere(
+    agent, published, examples, tmp_path, control
+):
+    start = {k: v.clone() for k, v in agent.policy.model.state_dict().items()}
+    rows, ends = [], set()
+    for name in ("none", control):
+        agent.policy.model.load_state_dict(start)
+        rows += train(agent, published, examples, replace(SETTINGS, steps=1, control=name), tmp_path / name)
+        ends.add(weights_sha256(agent.policy.model))
+    assert rows[0]["rollout/rewards_mean"] == pytest.approx(rows[1]["rollout/rewards_mean"])
+    assert rows[0]["rollout/rewards_std"] == pytest.approx(rows[1]["rollout/rewards_std"])
+    assert len(ends) == 2
+
+
 def test_leave_one_out_advantages_by_hand(agent, published, examples):
     batch = make_batch(groups_of(agent, examples), published, replace(SETTINGS, algorithm="rloo"))
     rewards = batch.rewards[0]
@@ -417,7 +448,7 @@ def test_the_length_penalty_is_paid_per_token(agent, published, examples):
 
 def test_the_row_counts_what_happened(agent, published, examples, tictactoe):
     batch = make_batch(groups_of(agent, examples), published, SETTINGS)
-    row = health_row(3, batch, [0, 1, 2, 3], UpdateStats(), tictactoe, 1e-3)
+    row = health_row(3, batch, [0, 1, 2, 3], UpdateStats(), tictactoe, 1e-3, 0.2)
     outcomes = [r.judgement.outcome for r in batch.rollouts]
     assert row["step"] == 3
     assert row["rollout/outcome/no_tool_call"] == outcomes.count("no_tool_call") / 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, pi
+from math import cos, exp, pi
 from typing import Literal
 
 from ninegrid.config import require
@@ -11,6 +11,9 @@ from ninegrid.gspo.algorithms.names import FACTS, AlgorithmName
 
 Schedule = Literal["constant", "linear", "cosine"]
 Control = Literal["none", "shuffle_all", "shuffle_valid"]
+
+MOST_BONUS = 2.0
+"""The most that a steered entropy bonus can become, in units of reward per nat."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,9 @@ class TrainSettings:
             token its own (`ninegrid.gspo.credit`), for algorithms that take one for each token.
         entropy_bonus: reward for each nat of surprise at the deciding token of a valid reply
             (`ninegrid.gspo.exploration`), for algorithms that take an advantage for each token.
-        entropy_schedule: ``constant``, or ``linear`` or ``cosine`` decay of the bonus to 0.
+        entropy_target: nats of entropy of the decision below which the bonus is raised, step by step, above
+            what its schedule gives; 0 for never.
+        entropy_schedule: ``constant``, or ``linear`` or ``cosine`` decay to 0 of bonus and target.
         control: ``none``, or a run under rewards that say nothing (`ninegrid.gspo.control`).
         seed: of the order of the boards and of every training draw.
         steps: rollout batches.
@@ -50,6 +55,7 @@ class TrainSettings:
     algorithm: AlgorithmName = "gspo"
     credit: Literal["sequence", "branch"] = "sequence"
     entropy_bonus: float = 0.0
+    entropy_target: float = 0.0
     entropy_schedule: Schedule = "constant"
     control: Control = "none"
     seed: int = 1
@@ -90,6 +96,13 @@ class TrainSettings:
             self.entropy_bonus,
             f"0 with train.algorithm = {self.algorithm} (a bonus for one token goes with {takers})",
         )
+        require(self.entropy_target >= 0, "entropy_target", self.entropy_target, ">= 0")
+        require(
+            self.entropy_target == 0 or self.entropy_bonus > 0,
+            "entropy_bonus",
+            self.entropy_bonus,
+            f"> 0 with train.entropy_target = {self.entropy_target:g}: the bonus that steering begins with",
+        )
         require(self.rounds >= 1, "rounds", self.rounds, ">= 1")
         require(self.steps >= 0, "steps", self.steps, ">= 0")
         require(self.n_boards >= 1, "n_boards", self.n_boards, ">= 1")
@@ -125,10 +138,25 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     return settings.learning_rate * _decay(settings.schedule, progress)
 
 
-def entropy_bonus(settings: TrainSettings, step: int) -> float:
-    """The coefficient of the entropy bonus in ``step``, counted from 0."""
-    progress = min(1.0, step / max(1, settings.steps))
-    return settings.entropy_bonus * _decay(settings.entropy_schedule, progress)
+def entropy_bonus(settings: TrainSettings, step: int, last: tuple[float, float] | None = None) -> float:
+    """The coefficient of the entropy bonus in ``step``, counted from 0.
+
+    Args:
+        last: the coefficient and the entropy of the decision in the step before; None in the first step,
+            and after one without a readable decision.
+
+    Returns:
+        What the schedule gives.  With a target, the last coefficient times exp(target - entropy) where that
+        is more, up to `MOST_BONUS`: it rises while there is too little entropy and falls back afterwards (as
+        the temperature of soft actor-critic is tuned, Haarnoja et al., arXiv 1812.05905, section 5).
+    """
+    decay = _decay(settings.entropy_schedule, min(1.0, step / max(1, settings.steps)))
+    scheduled = settings.entropy_bonus * decay
+    if not settings.entropy_target or last is None:
+        return scheduled
+    bonus, entropy = last
+    steered = bonus * exp(settings.entropy_target * decay - entropy)
+    return min(MOST_BONUS, max(scheduled, steered))
 
 
 def _decay(schedule: Schedule, progress: float) -> float:

@@ -71,17 +71,17 @@ class Trainer:
         for row in rows:
             on_step(row, {})
         progress = Progress("train_gspo: step", self._settings.steps, done=len(rows))
-        for step in range(len(rows), self._settings.steps):
-            row, costs = self._step(examples, step)
+        while len(rows) < self._settings.steps:
+            row, costs = self._step(examples, rows)
             rows.append(row)
             on_step(row, costs)
             self._remember(rows)
             progress.advance(self._detail(rows[-1]))
         return rows
 
-    def _step(self, examples: Sequence[Example], step: int) -> tuple[Row, Costs]:
-        settings, watch = self._settings, Stopwatch()
-        bonus = entropy_bonus(settings, step)
+    def _step(self, examples: Sequence[Example], rows: Sequence[Row]) -> tuple[Row, Costs]:
+        settings, step, watch = self._settings, len(rows), Stopwatch()
+        bonus = entropy_bonus(settings, step, _steered_from(rows))
         sampled = self._collect(examples, EntropyBonus(bonus, self._valid))
         costs = {"time/rollout_seconds": watch.lap()}
         rate = learning_rate(settings, step)
@@ -150,3 +150,11 @@ class Trainer:
         parts.append(f"informative {row['train/informative_groups']:.0%}")
         entropy = row["rollout/decision_entropy"]
         return "  ".join(parts if entropy is None else [*parts, f"decision entropy {entropy:.2f}"])
+
+
+def _steered_from(rows: Sequence[Row]) -> tuple[float, float] | None:
+    """The last step's entropy bonus and entropy of the decision."""
+    if not rows:
+        return None
+    bonus, entropy = rows[-1]["train/entropy_bonus"], rows[-1]["rollout/decision_entropy"]
+    return None if bonus is None or entropy is None else (bonus, entropy)
