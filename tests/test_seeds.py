@@ -128,7 +128,7 @@ def test_names_follow_the_overrides():
         ([1, 1], [], None, "distinct"),
         ([-1], [], None, ">= 0"),
         ([1], ["train.seed=2"], None, "given by --seeds"),
-        ([1], ["train.steps=0"], None, "train.steps = 0"),
+        ([1], ["train.n_samples=1"], None, "train.n_samples = 1"),
         ([1], ["train.stepz=1"], None, "train.stepz"),
         ([1], [], "a/b", "--name 'a/b'"),
     ],
