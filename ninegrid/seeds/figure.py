@@ -99,9 +99,12 @@ def _lines(axes: Axes, results: Sequence[SeedResult], decoding: str, layout: Lay
 
 
 def _handles() -> list[Artist]:
-    dot = {"marker": "o", "linewidth": 2.2}
     return [
-        Line2D([], [], color=AFTER, markersize=5, label="one seed, interval over boards", **dot),
-        Line2D([], [], color=INK, markersize=7, label="mean, t interval over seeds", **dot),
+        _dot(AFTER, 5, "one seed, interval over boards"),
+        _dot(INK, 7, "mean, t interval over seeds"),
         Line2D([], [], color=BEFORE, linewidth=1.4, label="baseline"),
     ]
+
+
+def _dot(colour: str, points: int, label: str) -> Line2D:
+    return Line2D([], [], color=colour, marker="o", linewidth=2.2, markersize=points, label=label)
