@@ -14,6 +14,7 @@ class PathSettings:
 
     model: str = "data/model"
     boards: str = "data/boards"
+    audit: str = "data/audit"
     baseline: str = "data/baseline"
     policy: str = "data/policy"
     train: str = "data/train"

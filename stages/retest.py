@@ -58,7 +58,7 @@ def main(settings: Settings) -> None:
     baseline, policy = paths.folder("baseline"), paths.folder("policy")
     boards = paths.folder("boards") / "heldout.jsonl"
     check_writable(folder)
-    inputs = read_inputs(paths, task)
+    inputs = read_inputs(paths, task, settings.reward)
 
     def check(agent: Agent, conditions: dict[str, Any]) -> None:
         check_conditions(baseline, conditions)

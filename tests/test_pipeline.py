@@ -23,7 +23,15 @@ from tests.conftest import ROOT, make_project
 
 pytestmark = pytest.mark.slow
 
-STAGES = ["fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest", "perturb_retest"]
+STAGES = [
+    "fetch_model",
+    "generate_boards",
+    "audit_reward",
+    "baseline_eval",
+    "train_gspo",
+    "retest",
+    "perturb_retest",
+]
 RANDOM = ("experiment=smoke", "tracking=disabled")
 SMOKE = (*RANDOM, "model=talker", "train.learning_rate=0.01")
 
@@ -49,7 +57,7 @@ def test_what_reruns_when(project):
 
     before = (project.root / "data/baseline/episodes.jsonl").read_bytes()
     project.params(*SMOKE, "reward.win=2")
-    assert repro(project) == ["train_gspo", "retest", "perturb_retest"]
+    assert sorted(repro(project)) == ["audit_reward", "perturb_retest", "retest", "train_gspo"]
     assert (project.root / "data/baseline/episodes.jsonl").read_bytes() == before
 
     project.params(*SMOKE, "reward.win=2", "boards.seed=7")
@@ -106,7 +114,7 @@ def test_an_experiment_composes_and_reruns_two_stages(project):
     project.git("add", "-A")
     project.git("commit", "-qm", "baseline of the experiment")
     output = project.dvc("exp", "run", "-S", "reward.win=2", "-n", "double-win").stdout
-    assert ran(output) == ["train_gspo", "retest", "perturb_retest"]
+    assert sorted(ran(output)) == ["audit_reward", "perturb_retest", "retest", "train_gspo"]
     shown = project.dvc("exp", "show", "--json").stdout
     assert "double-win" in shown
 
@@ -237,6 +245,7 @@ def _wait_for(condition, process, seconds=120):
         ("baseline_eval", "paths.model=data/nowhere", "nowhere"),
         ("baseline_eval", "paths.boards=data/nowhere", "nowhere"),
         ("baseline_eval", "paths.baseline=README.md", "README.md"),
+        ("retest", "reward.win=2", "dvc repro audit_reward"),
         ("retest", "eval.seed=99", "seed: baseline 7, retest 99"),
         ("retest", "decoding.temperature=0.5", "temperature"),
     ],
@@ -258,6 +267,7 @@ def test_bad_settings_get_one_message_and_lose_nothing(ready, stage, override, m
         ("baseline/metrics.json", "{}", "expected an object with sampled, greedy"),
         ("train/metrics.json", "{}", "expected an object with algorithm"),
         ("boards/manifest.json", "{}", "expected an object with examples"),
+        ("audit/audit.json", "{}", "expected an object with reward"),
         ("train/steps.csv", "step,train/loss\n1,abc\n", "'abc' is not a number"),
         ("boards/heldout.jsonl", "nonsense\n", "heldout.jsonl"),
     ],

@@ -8,7 +8,15 @@ import pytest
 from tests.conftest import ROOT
 
 HEAVY = ("torch", "transformers", "mlflow", "pandas", "matplotlib", "scipy")
-STAGES = ("fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest", "perturb_retest")
+STAGES = (
+    "fetch_model",
+    "generate_boards",
+    "audit_reward",
+    "baseline_eval",
+    "train_gspo",
+    "retest",
+    "perturb_retest",
+)
 
 
 def run(module, *arguments):
@@ -36,6 +44,7 @@ def test_help_and_settings_are_shown_at_once(stage):
     [
         ("fetch_model", "model.dtype=float31", "model.dtype"),
         ("generate_boards", "boards.heldout_share=1.5", "boards.heldout_share"),
+        ("audit_reward", "reward.win=much", "reward.win"),
         ("baseline_eval", "decoding.temperature=0", "decoding.temperature"),
         ("train_gspo", "train.credit=branch", "branch goes with gspo_token, grpo, dr_grpo, dapo, cispo"),
         ("train_gspo", "train.algorithm=ppo", "train.algorithm"),

@@ -730,3 +730,10 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.2)
     pytest.fail(f"{url} never answered")
+
+
+def test_a_run_within_a_dvc_experiment_names_it(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DVC_EXP_NAME", "strong-seed-2")
+    with track(TrackingSettings(), "s", {}, state=state):
+        pass
+    assert only_run(state).data.tags["ninegrid.dvc_experiment"] == "strong-seed-2"

@@ -34,6 +34,7 @@ class Inputs:
         training: the training's ``metrics.json``.
         steps: rows of its ``steps.csv``.
         boards: the boards' ``manifest.json``.
+        audit: the reward audit's ``audit.json``.
     """
 
     baseline: list[Episode]
@@ -41,13 +42,14 @@ class Inputs:
     training: dict[str, Any]
     steps: list[dict[str, float | None]]
     boards: dict[str, Any]
+    audit: dict[str, Any]
 
 
-def read_inputs(paths: PathSettings, task: Task) -> Inputs:
+def read_inputs(paths: PathSettings, task: Task, table: RewardTable) -> Inputs:
     """Read all that the comparison and the report need.
 
     Raises:
-        DataError: a file is missing or damaged.
+        DataError: a file is missing or damaged, or the audit is not of the reward ``table`` in force.
     """
     baseline, train = paths.folder("baseline"), paths.folder("train")
     return Inputs(
@@ -58,7 +60,19 @@ def read_inputs(paths: PathSettings, task: Task) -> Inputs:
         boards=read_json(
             paths.folder("boards") / "manifest.json", "generate_boards", ("examples", "settings")
         ),
+        audit=_read_audit(paths, table),
     )
+
+
+def _read_audit(paths: PathSettings, table: RewardTable) -> dict[str, Any]:
+    path = paths.folder("audit") / "audit.json"
+    audit = read_json(path, "audit_reward", ("reward", "earns", "examples", "policies", "findings"))
+    if audit["reward"] != table.to_mapping():
+        raise DataError(
+            f"{path} is of the reward table {audit['reward']}, the one in force is {table.to_mapping()}",
+            hint="dvc repro audit_reward, with the same settings",
+        )
+    return audit
 
 
 @dataclass(frozen=True)
@@ -176,6 +190,7 @@ def _report_inputs(result: Retest) -> ReportInputs:
         retest_episodes=list(map(asdict, measurement.episodes)),
         steps=result.inputs.steps,
         facts=_facts(result, training),
+        audit=result.inputs.audit,
     )
 
 

@@ -40,6 +40,7 @@ class ReportInputs:
         steps: rows of steps.csv, or the path of that file.
         facts: further facts for "how it was measured", label -> text (decoding, precision, ...).
         unit: what one example is called, singular and plural.
+        audit: the reward audit's ``audit.json``; empty if there is none.
     """
 
     model: str
@@ -64,6 +65,7 @@ class ReportInputs:
     length_penalty: float = 0.0
     facts: Mapping[str, str] = field(default_factory=dict)
     unit: tuple[str, str] = ("board", "boards")
+    audit: Json = field(default_factory=dict)
 
     @property
     def reward_differs(self) -> bool:

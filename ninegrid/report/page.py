@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from ninegrid.errors import DataError
 from ninegrid.report import gallery, tables
+from ninegrid.report.audit_section import audit_section
 from ninegrid.report.canvas import NARROW, WIDE, Layout
 from ninegrid.report.figures import HEALTH, Plot, plots
 from ninegrid.report.inputs import DECODINGS, ReportInputs, Rows, read_steps, without_false_intervals
@@ -126,6 +127,7 @@ def _context(inputs: ReportInputs, steps: Rows, figures: list[Rendered]) -> dict
         "outcome_rows": {d: tables.outcome_rows(inputs, d) for d in DECODINGS},
         "transitions": {d: tables.transitions(inputs, d) for d in DECODINGS},
         "players": tables.player_rows(inputs),
+        "audit": audit_section(inputs.audit),
         "subsets": tables.subset_rows(inputs),
         "mcnemar": tables.mcnemar_rows(inputs),
         "step_header": header,

@@ -6,6 +6,7 @@ It reads and never judges: a checkout without git simply has no revision tag.
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -25,6 +26,12 @@ def process_tags() -> dict[str, str]:
     """Tags by which `process_is_gone` can tell later whether this process still runs."""
     me = psutil.Process()
     return {HOST: socket.gethostname(), PID: str(me.pid), STARTED: f"{me.create_time():.2f}"}
+
+
+def experiment_tags() -> dict[str, str]:
+    """The DVC experiment that this process belongs to, by which the runs of a sweep or of seeds are found."""
+    name = os.environ.get("DVC_EXP_NAME")
+    return {"ninegrid.dvc_experiment": name} if name else {}
 
 
 def process_is_gone(tags: Mapping[str, str]) -> bool:

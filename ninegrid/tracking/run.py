@@ -16,7 +16,7 @@ from ninegrid.config import flatten
 from ninegrid.project import project_root, store_root
 from ninegrid.tracking.mirror import Mirror
 from ninegrid.tracking.names import PARAM_LIMIT, TAG_LIMIT, as_text, cut, safe_name
-from ninegrid.tracking.provenance import git_tags, process_tags
+from ninegrid.tracking.provenance import experiment_tags, git_tags, process_tags
 from ninegrid.tracking.settings import TrackingSettings, store_uri
 from ninegrid.tracking.signals import Terminated, unwinding
 from ninegrid.tracking.store import open_store
@@ -132,7 +132,8 @@ def track(
 def _mirror(settings: TrackingSettings, stage: str, tags: Mapping[str, object], state: Path) -> Mirror:
     uri = store_uri(settings, state)
     git = git_tags(project_root())
-    described = {"ninegrid.stage": stage, "mlflow.source.name": stage, **git, **process_tags(), **tags}
+    described = {"ninegrid.stage": stage, "mlflow.source.name": stage, **git, **process_tags()}
+    described |= {**experiment_tags(), **tags}
     texts = {safe_name(k): cut(as_text(v), TAG_LIMIT) for k, v in described.items()}
     revision = git.get("ninegrid.git_revision", "")[:7]
     name = f"{stage} {revision}{'+' if git.get('ninegrid.git_dirty') == 'true' else ''}".strip()

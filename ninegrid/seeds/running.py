@@ -1,0 +1,92 @@
+"""One seed as one DVC experiment, in a copy of the project of its own: ``dvc exp run --temp``.
+
+The workspace, its outputs and ``params.yaml`` stay as they are.  Stages that ran before under the same
+settings are taken from the shared cache.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from ninegrid.progress import say
+
+NOISE = "No file hash info found"
+"""DVC warns so of every output that a fresh copy has not got yet; kept in the log, not shown."""
+GRACE_S = 60.0
+"""How long DVC may take to put things in order after Ctrl-C."""
+
+
+def find_experiment(root: Path, name: str) -> str | None:
+    """The commit of the newest DVC experiment called ``name``, or None."""
+    question = ["for-each-ref", "--sort=-committerdate", "--format=%(objectname)", f"refs/exps/*/*/{name}"]
+    done = subprocess.run(["git", "-C", str(root), *question], capture_output=True, text=True, check=False)
+    return next(iter(done.stdout.split()), None)
+
+
+def run_experiment(root: Path, name: str, overrides: Sequence[str], log: Path, prefix: str) -> int:
+    """Run one experiment; its output goes to ``log``, and line by line behind ``prefix`` to stderr.
+
+    Returns:
+        DVC's exit status.
+
+    Raises:
+        BaseException: whatever interrupts it, once the experiment's processes have ended.
+    """
+    command = [sys.executable, "-m", "dvc", "exp", "run", "--temp", "--name", name]
+    command += [part for override in overrides for part in ("--set-param", override)]
+    process = subprocess.Popen(
+        command,
+        cwd=root,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on once
+    )
+    assert process.stdout is not None
+    copier = threading.Thread(target=_copy, args=(process.stdout, log, prefix), daemon=True)
+    copier.start()
+    try:
+        return process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        copier.join(timeout=GRACE_S)
+
+
+def _environment() -> dict[str, str]:
+    """The stages are started as ``python``: let that be this interpreter."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def _copy(stream: IO[str], log: Path, prefix: str) -> None:
+    with log.open("w", encoding="utf-8") as file:
+        for line in stream:
+            file.write(line)
+            file.flush()
+            if line.strip() and NOISE not in line:
+                say(f"{prefix}{line.rstrip()}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ask the experiment's processes to stop, then insist."""
+    for number, patience in ((signal.SIGINT, GRACE_S), (signal.SIGTERM, GRACE_S), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(patience)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+        except ProcessLookupError:
+            return

@@ -1,0 +1,228 @@
+"""Repeating a setting over seeds: statistics by hand, and the command on a real DVC project."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from ninegrid.errors import SettingsError
+from ninegrid.seeds.figure import draw_seeds
+from ninegrid.seeds.plan import code_digest, default_name, make_plan
+from ninegrid.seeds.results import DECODINGS, Figures, SeedResult, read_record, write_record
+from ninegrid.seeds.spread import seeds_above, spread, spreads, summary
+from ninegrid.seeds.table import csv_rows, tables
+from tests.conftest import ROOT, make_project
+
+SMOKE = ("experiment=smoke", "model=talker", "tracking=disabled", "train.steps=1", "train.learning_rate=0.01")
+
+
+def result(seed, score, low, high, **changes):
+    figures = Figures(score, low, high, -0.5, score + 0.5, 0.0, 1.0, {"legal": 0.9, "optimal": 0.5})
+    made = SeedResult(
+        seed, "d" * 64, f"x-seed-{seed}", "abc", 0.95, {"random": 0.48}, dict.fromkeys(DECODINGS, figures)
+    )
+    return replace(made, **changes)
+
+
+THREE = (result(1, 0.5, 0.47, 0.53), result(2, 0.6, 0.55, 0.65), result(3, 0.7, 0.66, 0.74))
+
+
+def test_spread_by_hand():
+    # The sd of 1, 2, 3 is 1; t for 95% and 2 degrees of freedom is 4.302653; over sqrt(3) it is 2.484138.
+    found = spread([1.0, 2.0, 3.0], 0.95)
+    assert (found.n, found.mean, found.sd, found.min, found.max) == (3, 2.0, 1.0, 1.0, 3.0)
+    assert found.low == pytest.approx(2 - 2.484138, abs=1e-6)
+    assert found.high == pytest.approx(2 + 2.484138, abs=1e-6)
+    # With 80% t is 1.885618.
+    assert spread([1.0, 2.0, 3.0], 0.8).high == pytest.approx(2 + 1.885618 / 3**0.5, abs=1e-6)
+
+
+def test_a_single_seed_has_no_spread():
+    found = spread([0.25], 0.95)
+    assert (found.mean, found.sd, found.low, found.high) == (0.25, None, None, None)
+
+
+def test_a_seed_is_above_a_reference_only_with_its_whole_interval():
+    assert seeds_above(THREE, "sampled", 0.48) == [2, 3]
+    assert seeds_above(THREE, "sampled", 0.55) == [3]
+    assert seeds_above([result(1, 0.9, None, None)], "greedy", 0.0) == []
+
+
+def test_tables_csv_and_summary_agree():
+    told = summary("x", ["train.steps=1"], THREE, [9])
+    assert told["seeds"] == [1, 2, 3] and told["failed"] == [9]
+    assert told["spread"]["sampled/score"]["mean"] == pytest.approx(0.6)
+    assert told["spread"]["sampled/score"]["sd"] == pytest.approx(0.1)
+    assert told["spread"]["greedy/change"]["min"] == pytest.approx(1.0)
+    assert told["beside"]["random"]["sampled"] == {"score": 0.48, "seeds_above": [2, 3]}
+    assert told["beside"]["baseline"]["sampled"] == {"score": -0.5, "seeds_above": [1, 2, 3]}
+    assert spreads(THREE)["sampled/legal"].mean == pytest.approx(0.9)
+    rows = csv_rows(THREE)
+    assert [row["seed"] for row in rows] == [1, 2, 3]
+    assert rows[1]["sampled/score_low"] == 0.55
+    text = tables(THREE)
+    assert re.search(r"sampled score +\+0\.600 +\+0\.100 +\+0\.500 +\+0\.700 +\+0\.352 to \+0\.848", text)
+    assert re.search(r"random +\+0\.480 +2 of 3 +\+0\.480 +2 of 3", text)
+
+
+def test_the_picture_shows_every_seed_and_is_the_same_each_time():
+    picture, pixels = draw_seeds("x", THREE)
+    for text in ("seed 1", "seed 3", "mean", "random", "baseline", "held-out score, greedy"):
+        assert f">{text}<" in picture
+    assert draw_seeds("x", THREE) == (picture, pixels)
+    assert draw_seeds("x", THREE[:1])[0] != picture
+
+
+def test_a_record_counts_for_its_digest_alone(tmp_path):
+    path = tmp_path / "seed-1.json"
+    assert read_record(path, THREE[0].digest) is None
+    write_record(path, THREE[0])
+    assert read_record(path, THREE[0].digest) == THREE[0]
+    assert read_record(path, "e" * 64) is None
+    path.write_text(path.read_text()[:-20])
+    assert read_record(path, THREE[0].digest) is None
+
+
+def test_what_a_run_depends_on_decides_its_digest():
+    base = make_plan(ROOT, [1, 2], ["train.steps=1"]).digests
+    assert base[1] != base[2]
+    assert make_plan(ROOT, [1], ["train.steps=1", "tracking=disabled", "paths.state=x"]).digests[1] == base[1]
+    assert make_plan(ROOT, [1], ["train.steps=2"]).digests[1] != base[1]
+
+
+def test_code_that_stages_list_is_part_of_the_digest(tmp_path):
+    for name in ("ninegrid", "stages"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    before = code_digest(tmp_path)
+    assert before == code_digest(ROOT)
+    with (tmp_path / "ninegrid/progress.py").open("a") as file:
+        file.write("# no output depends on this module\n")
+    assert code_digest(tmp_path) == before
+    with (tmp_path / "ninegrid/gspo/credit.py").open("a") as file:
+        file.write("# a change\n")
+    assert code_digest(tmp_path) != before
+
+
+def test_names_follow_the_overrides():
+    assert default_name([]) == "default"
+    assert default_name(["experiment=strong"]) == "strong"
+    named = default_name(["experiment=strong", "train.steps=2", "reward.win=2"])
+    assert named == default_name(["reward.win=2", "train.steps=2", "experiment=strong"])
+    assert re.fullmatch("strong-[0-9a-f]{6}", named)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "overrides", "name", "message"),
+    [
+        ([1, 1], [], None, "distinct"),
+        ([-1], [], None, ">= 0"),
+        ([1], ["train.seed=2"], None, "given by --seeds"),
+        ([1], ["train.n_samples=1"], None, "train.n_samples = 1"),
+        ([1], ["train.stepz=1"], None, "train.stepz"),
+        ([1], [], "a/b", "--name 'a/b'"),
+    ],
+)
+def test_wrong_plans_are_refused_before_anything_runs(seeds, overrides, name, message):
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        make_plan(ROOT, seeds, overrides, name)
+
+
+# --- the command, on a project of its own ----------------------------------------------------------------
+
+
+def repeat(project, *arguments):
+    return project.python("-m", "stages.repeat_seeds", "--name", "x", *arguments, check=False)
+
+
+def stages_run(project, seed):
+    log = (project.root / f".ninegrid/seeds/x/seed-{seed}.log").read_text()
+    return re.findall(r"^Running stage '(\w+)'", log, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_seeds_run_beside_the_workspace_and_only_what_is_missing_runs_again(project):
+    params = (project.root / "params.yaml").read_bytes()
+    first = repeat(project, "--seeds", "1,2", *SMOKE)
+    assert first.returncode == 0, first.stderr
+    folder = project.root / ".ninegrid/seeds/x"
+    with (folder / "seeds.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["seed"] for row in rows] == ["1", "2"]
+    assert stages_run(project, 2) == ["train_gspo", "retest"]
+    assert "over seeds" in first.stdout and "[seed 2] > python -m stages.retest" in first.stderr
+    told = json.loads((folder / "summary.json").read_text())
+    assert set(told["beside"]) >= {"baseline", "random_legal", "minimax"}
+    assert {path.suffix for path in folder.glob("seeds.*")} == {".csv", ".svg", ".png"}
+    # The numbers are those of the experiment, and the workspace is as it was.
+    held = project.dvc("exp", "show", "--json").stdout
+    assert all(row["experiment"] in held for row in rows)
+    metrics = project.root / "metrics.json"
+    project.dvc("get", ".", "data/retest/metrics.json", "--rev", rows[1]["revision"], "-o", str(metrics))
+    found = json.loads(metrics.read_text())["sampled"]
+    metrics.unlink()
+    assert float(rows[1]["sampled/score"]) == pytest.approx(found["score_mean"])
+    assert float(rows[1]["sampled/legal"]) == pytest.approx(found["milestones"]["legal"]["rate"])
+    assert (project.root / "params.yaml").read_bytes() == params
+    assert project.git("status", "--porcelain").stdout == ""
+    assert list((project.root / "data").iterdir()) == []
+
+    again = repeat(project, "--seeds", "1,2", *SMOKE)
+    assert again.returncode == 0
+    assert "[seed" not in again.stderr
+    assert again.stdout == first.stdout
+    # A lost record is taken from the experiment again.
+    (folder / "seed-2.json").unlink()
+    assert "[seed" not in repeat(project, "--seeds", "2", *SMOKE).stderr
+    assert (folder / "seed-2.json").exists()
+
+    # Other code: kept seeds are done again, and one that fails does not stop the next.
+    stage = project.root / "stages/train_gspo.py"
+    refusal = "    if settings.train.seed == 3:\n        raise SystemExit('three is not to be')\n"
+    stage.write_text(
+        stage.read_text().replace("    paths = settings.paths\n", f"{refusal}    paths = settings.paths\n")
+    )
+    third = repeat(project, "--seeds", "3,1", *SMOKE)
+    assert third.returncode == 1, third.stderr
+    assert "three is not to be" in (folder / "seed-3.log").read_text()
+    assert f"seed 3 failed; see {folder / 'seed-3.log'}" in third.stderr
+    assert stages_run(project, 1) == ["train_gspo", "retest"]
+    told = json.loads((folder / "summary.json").read_text())
+    assert (told["seeds"], told["failed"]) == ([1], [3])
+
+
+@pytest.mark.slow
+def test_an_interrupted_seed_leaves_nothing_running_and_goes_on_later(tmp_path, talker_dir):
+    project = make_project(tmp_path, talker_dir)
+    arguments = ("--seeds", "1", *SMOKE, "train.steps=60", "train.n_samples=8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stages.repeat_seeds", "--name", "x", *arguments],
+        cwd=project.root,
+        env=project.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    checkpoints = project.root / ".ninegrid/checkpoints"
+    deadline = time.monotonic() + 300
+    while not list(checkpoints.glob("*/checkpoint.pt")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    said = process.communicate()[1]
+    assert process.returncode == 130, said
+    assert "train_gspo: stopped" in said
+    assert "repeat_seeds: stopped" in said
+    assert list((project.root / ".dvc/tmp/exps/standalone").glob("tmp*")) == []
+    assert repeat(project, *arguments).returncode == 0
+    assert "resuming after step" in (project.root / ".ninegrid/seeds/x/seed-1.log").read_text()
