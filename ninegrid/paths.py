@@ -15,6 +15,7 @@ class PathSettings:
     model: str = "data/model"
     boards: str = "data/boards"
     baseline: str = "data/baseline"
+    warm_start: str = "data/warm_start"
     policy: str = "data/policy"
     train: str = "data/train"
     retest: str = "data/retest"

@@ -21,6 +21,7 @@ from ninegrid.tasks.dataset import BoardSettings, check_enough
 from ninegrid.tasks.loading import load_task
 from ninegrid.tracking.settings import TrackingSettings
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
+from ninegrid.warm_start.settings import WarmStartSettings
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Settings:
     chat: ChatSettings
     decoding: DecodingSettings
     engine: EngineSettings
+    warm_start: WarmStartSettings
     train: TrainSettings
     eval: EvalSettings
     tracking: TrackingSettings

@@ -154,6 +154,9 @@ class TicTacToe:
         board = _board(example)
         return [_outcome(board, square) for square in free_squares(board)]
 
+    def candidate_calls(self, example: Example) -> Sequence[ToolCall]:
+        return [ToolCall(TOOL["function"]["name"], {"square": square}) for square in SQUARES]
+
     def players(self) -> Mapping[str, Mapping[str, str]]:
         return {
             name: {"label": player.label, "description": player.description}
