@@ -39,8 +39,8 @@ FIGURES = {
     "rewards/accuracies": "train/preferred",
     "rewards/margins": "train/margin",
 }
-"""TRL's names -> ours.  The last two are DPO's: the share of pairs whose chosen reply has gained more log-prob
-than the rejected one since the start, and beta times by how much."""
+"""TRL's names -> ours.  The last two are DPO's: the share of pairs whose chosen reply has gained more
+log-prob than the rejected one since the start, and beta times by how much."""
 
 
 def require_trl() -> Any:
