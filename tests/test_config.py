@@ -74,6 +74,8 @@ def test_committed_params_are_what_conf_composes_to():
         ["reward=legal_only"],
         ["experiment=smoke"],
         ["tracking=disabled"],
+        ["warm_start=sft"],
+        ["warm_start=dpo"],
         ["train.optimizer=adamw_8bit", "engine.path=padded"],
     ],
 )

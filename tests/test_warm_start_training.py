@@ -1,4 +1,4 @@
-"""Warm starts through TRL on the tiny model: the losses, what each setting does, what is shown and written."""
+"""Warm starts through TRL on the tiny model: the losses, what each setting does, what is shown and kept."""
 
 import json
 import math
