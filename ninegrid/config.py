@@ -28,6 +28,7 @@ SECTIONS = (
     "chat",
     "decoding",
     "engine",
+    "warm_start",
     "train",
     "eval",
     "perturb",

@@ -16,6 +16,7 @@ class PathSettings:
     boards: str = "data/boards"
     audit: str = "data/audit"
     baseline: str = "data/baseline"
+    warm_start: str = "data/warm_start"
     policy: str = "data/policy"
     train: str = "data/train"
     retest: str = "data/retest"

@@ -23,6 +23,7 @@ from ninegrid.tasks.dataset import BoardSettings, check_enough
 from ninegrid.tasks.loading import load_task
 from ninegrid.tracking.settings import TrackingSettings
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
+from ninegrid.warm_start.settings import WarmStartSettings
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Settings:
     chat: ChatSettings
     decoding: DecodingSettings
     engine: EngineSettings
+    warm_start: WarmStartSettings
     train: TrainSettings
     eval: EvalSettings
     perturb: PerturbSettings

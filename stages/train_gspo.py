@@ -1,4 +1,4 @@
-"""Train the model on the training boards with GSPO.
+"""Train the model on the training boards with GSPO, from where the warm start left it.
 
 Run by DVC, or as ``python -m stages.train_gspo [KEY=VALUE ...]``.  A run that was killed goes on from its
 last checkpoint and ends with the same policy as one that was not.
@@ -19,6 +19,7 @@ from ninegrid.reward import RewardTable
 from ninegrid.tasks.loading import load_task
 from ninegrid.tracking import TrackingSettings, input_hashes, track
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
+from ninegrid.warm_start.record import starting_model
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,18 @@ def main(settings: Settings) -> None:
     from ninegrid.outputs import check_writable
     from ninegrid.tasks.dataset import read_examples
 
-    paths = settings.paths
+    paths, start = settings.paths, starting_model(settings.paths)
     for name in ("policy", "train"):
         check_writable(paths.folder(name))
     boards = paths.folder("boards") / "train.jsonl"
     examples = read_examples(task, boards)
-    hashes = input_hashes({"model": paths.folder("model"), "train": boards})
+    hashes = input_hashes({"model": start.folder, "train": boards})
     checkpoints = Checkpoints(paths.state_folder("checkpoints"), run_digest(_what_counts(settings), hashes))
     tags = {**hashes, "reward_table": unbind(settings.reward), "seed": settings.train.seed}
     with track(
         settings.tracking, "train_gspo", unbind(settings), tags, state=settings.paths.state_folder()
     ) as run:
-        trained = train_policy(paths.folder("model"), task, examples, settings, checkpoints, run)
+        trained = train_policy(start, task, examples, settings, checkpoints, run)
         write_training(trained, settings, paths.folder("policy"), paths.folder("train"))
         run.artifact(paths.folder("train"), "train")
     checkpoints.clear()

@@ -83,6 +83,9 @@ class Larger:
     def legal_outcomes(self, example):
         return ["smaller", "larger"]
 
+    def candidate_calls(self, example):
+        return [ToolCall("pick", {"which": which}) for which in ("first", "second")]
+
     def players(self):
         return {"coin": {"label": "coin", "description": "picks at random"}}
 

@@ -59,6 +59,14 @@ class Parrot:
     def legal_outcomes(self, example: Example) -> Sequence[str]:
         return []
 
+    def candidate_calls(self, example: Example) -> Sequence[ToolCall]:
+        word = example.data["word"]
+        return [
+            ToolCall("say", {"word": word}),
+            ToolCall("say", {"word": word.upper()}),
+            ToolCall("count", {"times": 1}),
+        ]
+
     def players(self) -> Mapping[str, Mapping[str, str]]:
         return {}
 

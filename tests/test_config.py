@@ -75,6 +75,8 @@ def test_committed_params_are_what_conf_composes_to():
         ["experiment=smoke"],
         ["tracking=disabled"],
         ["perturb=all"],
+        ["warm_start=sft"],
+        ["warm_start=dpo"],
         ["train.optimizer=adamw_8bit", "engine.path=padded"],
     ],
 )

@@ -28,6 +28,7 @@ STAGES = [
     "generate_boards",
     "audit_reward",
     "baseline_eval",
+    "warm_start",
     "train_gspo",
     "retest",
     "perturb_retest",
@@ -61,9 +62,9 @@ def test_what_reruns_when(project):
     assert (project.root / "data/baseline/episodes.jsonl").read_bytes() == before
 
     project.params(*SMOKE, "reward.win=2", "boards.seed=7")
-    assert repro(project) == STAGES[1:]
+    assert sorted(repro(project)) == sorted(STAGES[1:])
     project.params(*SMOKE, "reward.win=2", "boards.seed=7", "boards.count=70")
-    assert repro(project) == STAGES[1:]
+    assert sorted(repro(project)) == sorted(STAGES[1:])
 
     # Back to settings that have been run before: DVC's run cache has the outputs.
     project.params(*SMOKE)
@@ -128,7 +129,7 @@ def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
     client = MlflowClient(f"sqlite:///{project.root}/.ninegrid/mlflow.db")
     (experiment,) = [e for e in client.search_experiments() if e.name == "ninegrid"]
     runs = {run.data.tags["ninegrid.stage"]: run for run in client.search_runs([experiment.experiment_id])}
-    assert sorted(runs) == sorted(STAGES)
+    assert sorted(runs) == sorted(set(STAGES) - {"warm_start"})  # which had nothing to do
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
     training = runs["train_gspo"]
@@ -175,6 +176,74 @@ def test_another_task_goes_through_all_stages_by_configuration_alone(project):
     assert "choose_square" not in (project.root / "data/retest/report.html").read_text()
 
 
+def test_without_steps_the_retest_measures_the_warm_start_alone(project):
+    smoke = (*RANDOM, "boards.count=40", "train.steps=0")
+    project.params(*smoke)
+    assert repro(project) == STAGES
+    assert trained(project) == weights(project, "model")
+
+    project.params(*smoke, "warm_start=sft", "warm_start.examples=6", "warm_start.learning_rate=0.01")
+    assert repro(project) == ["warm_start", "train_gspo", "retest"]
+    assert trained(project) == weights(project, "warm_start/model")
+    assert trained(project) != weights(project, "model")
+    page = (project.root / "data/retest/report.html").read_text()
+    assert "before and after a warm start by SFT and 0 steps of GSPO" in page
+    assert "No step was taken after the warm start by SFT" in page
+    comparison = json.loads((project.root / "data/retest/comparison.json").read_text())
+    assert comparison["sampled"]["n"] > 0
+
+    # Any step goes on from there, and its policy is another one.
+    project.params(*smoke[:-1], "warm_start=sft", "warm_start.examples=6", "warm_start.learning_rate=0.01")
+    assert repro(project) == ["train_gspo", "retest"]
+    assert json.loads((project.root / "data/train/metrics.json").read_text())["warm_start"] == "sft"
+
+
+def weights(project, folder):
+    return hashlib.sha256((project.root / "data" / folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def trained(project):
+    return weights(project, "policy")
+
+
+def test_a_warm_start_leaves_nothing_but_its_outputs_and_reaches_for_nothing(project, tmp_path):
+    project.params(*RANDOM, "warm_start=dpo", "warm_start.examples=3", "warm_start.batch_size=2")
+    repro(project, "fetch_model", "generate_boards")
+    # TRL would report its use; whatever opens a connection is an error here.
+    (tmp_path / "offline").mkdir()
+    (tmp_path / "offline" / "sitecustomize.py").write_text(NO_CONNECTION)
+    (tmp_path / "scratch").mkdir()
+    before = set(project.root.rglob("*"))
+    done = project.python(
+        *("-m", "stages.warm_start"),
+        HF_HUB_OFFLINE="0",
+        TMPDIR=str(tmp_path / "scratch"),
+        HF_HOME=str(tmp_path / "scratch" / "home"),
+        PYTHONPATH=f"{tmp_path}/offline:{project.root}",
+    )
+    assert "connection to" not in done.stderr
+    assert [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()] == []
+    new = {path.relative_to(project.root) for path in set(project.root.rglob("*")) - before}
+    assert {str(path) for path in new if "__pycache__" not in path.parts and path.suffix} == {
+        f"data/warm_start/{name}"
+        for name in (
+            *("record.json", "steps.csv", "metrics.json", "lessons.jsonl"),
+            *sorted(f"model/{path.name}" for path in (project.root / "data/warm_start/model").iterdir()),
+        )
+    }
+
+
+NO_CONNECTION = """
+import sys
+
+def refuse(event, arguments):
+    if event in ("socket.getaddrinfo", "socket.connect"):
+        print("connection to", arguments, file=sys.stderr, flush=True)
+
+sys.addaudithook(refuse)
+"""
+
+
 def test_only_its_own_package_knows_about_boards():
     words = re.compile(r"tictactoe|tic.tac.toe|choose_square|occupied|minimax", re.IGNORECASE)
     for path in sorted((ROOT / "ninegrid").rglob("*.py")):
@@ -196,7 +265,7 @@ def _without_docstrings(tree):
 
 def test_a_killed_training_resumes_to_the_same_policy(project):
     project.params(*SMOKE, "train.steps=60", "train.n_samples=8")
-    repro(project, "baseline_eval")
+    repro(project, "baseline_eval", "warm_start")
     process = subprocess.Popen(
         [sys.executable, "-m", "dvc", "repro", "train_gspo"],
         cwd=project.root,
@@ -246,6 +315,7 @@ def _wait_for(condition, process, seconds=120):
         ("baseline_eval", "paths.boards=data/nowhere", "nowhere"),
         ("baseline_eval", "paths.baseline=README.md", "README.md"),
         ("retest", "reward.win=2", "dvc repro audit_reward"),
+        ("train_gspo", "paths.warm_start=data/nowhere", "make it with: dvc repro warm_start"),
         ("retest", "eval.seed=99", "seed: baseline 7, retest 99"),
         ("retest", "decoding.temperature=0.5", "temperature"),
     ],

@@ -210,6 +210,16 @@ def test_zero_steps_are_said_first() -> None:
     assert verdict.summary.startswith("No training step was taken")
 
 
+def test_zero_steps_after_a_warm_start_are_a_measurement_of_it(tmp_path: Path) -> None:
+    inputs = replace(build("improved", steps=0), warm_start="SFT")
+    verdict = judge(inputs, [])
+    assert verdict.status == "Better"
+    assert "No step was taken after the warm start by SFT, so this measures it alone." in verdict.summary
+    write_report(tmp_path, inputs)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "before and after a warm start by SFT and 0 steps of GSPO" in page
+
+
 def test_no_group_ever_carried_a_signal(inputs: ReportInputs) -> None:
     silent = [{**row, "train/informative_groups": 0.0} for row in read_steps(inputs.steps)]
     assert "In none of the 60 training steps did" in said(replace(inputs, steps=silent))

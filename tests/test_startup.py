@@ -1,5 +1,6 @@
 """What ends before real work must not wait for heavy libraries."""
 
+import json
 import subprocess
 import sys
 
@@ -7,16 +8,17 @@ import pytest
 
 from tests.conftest import ROOT
 
-HEAVY = ("torch", "transformers", "mlflow", "pandas", "matplotlib", "scipy")
-STAGES = (
+HEAVY = ("torch", "transformers", "trl", "datasets", "mlflow", "pandas", "matplotlib", "scipy")
+STAGES = [
     "fetch_model",
     "generate_boards",
     "audit_reward",
     "baseline_eval",
+    "warm_start",
     "train_gspo",
     "retest",
     "perturb_retest",
-)
+]
 
 
 def run(module, *arguments):
@@ -46,6 +48,7 @@ def test_help_and_settings_are_shown_at_once(stage):
         ("generate_boards", "boards.heldout_share=1.5", "boards.heldout_share"),
         ("audit_reward", "reward.win=much", "reward.win"),
         ("baseline_eval", "decoding.temperature=0", "decoding.temperature"),
+        ("warm_start", "warm_start.method=ppo", "warm_start.method = 'ppo', allowed: none, sft, dpo"),
         ("train_gspo", "train.credit=branch", "branch goes with gspo_token, grpo, dr_grpo, dapo, cispo"),
         ("train_gspo", "train.algorithm=ppo", "train.algorithm"),
         ("train_gspo", "train.rounds=0", "train.rounds"),
@@ -58,6 +61,15 @@ def test_a_bad_setting_is_refused_at_once(stage, setting, message):
     assert refused.returncode == 2, refused.stderr
     assert message in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_no_warm_start_is_a_record_and_needs_nothing_heavy(tmp_path):
+    (tmp_path / "warm" / "model").mkdir(parents=True)  # what an earlier warm start left
+    done = run("stages.warm_start", "warm_start={method: none}", f"paths.warm_start={tmp_path}/warm")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "warm").iterdir()] == ["record.json"]
+    record = json.loads((tmp_path / "warm" / "record.json").read_text())
+    assert record == {"method": "none", "weights_sha256": None}
 
 
 def test_checking_settings_needs_nothing_heavy():

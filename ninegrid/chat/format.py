@@ -103,6 +103,24 @@ class ChatFormat:
         """The prompt as token ids; what special tokens there are, the template wrote."""
         return _encode(self.tokenizer, self.render(example))
 
+    def answer(self, example: Example, turn: Json) -> list[int]:
+        """The assistant's ``turn`` as the token ids that follow `encode`, its stop token included.
+
+        Raises:
+            NinegridError: the template writes an answered prompt otherwise than one that awaits its answer.
+        """
+        prompt, tools = self.render(example), self.task.tools
+        talk = [*self.messages(example), turn]
+        whole = self.template.render(self.tokenizer, talk, tools, prompt=False)
+        if not whole.startswith(prompt):
+            raise NinegridError(
+                f"the chat template writes the prompt of {example.id} otherwise once it is answered",
+                hint="set chat.template=hermes",
+            )
+        ids = _encode(self.tokenizer, whole[len(prompt) :])
+        stop = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
+        return [*ids, min(self.stop_ids)] if stop is None else ids[: stop + 1]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The reply text of sampled ``ids``: all but a final stop token, other special tokens included."""
         body = ids[:-1] if ids and ids[-1] in self.stop_ids else ids

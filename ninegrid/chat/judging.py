@@ -39,7 +39,11 @@ def judge_reply(task: Task, example: Example, reply: str) -> Judgement:
     failure = _unreadable(parsed)
     if failure is not None:
         return failure
-    call = parsed.calls[0]
+    return judge_call(task, example, parsed.calls[0])
+
+
+def judge_call(task: Task, example: Example, call: ToolCall) -> Judgement:
+    """Judge one well-formed call, as `judge_reply` does; see there for what it returns and raises."""
     failure = _unacceptable(call, validators(task))
     if failure is not None:
         return failure

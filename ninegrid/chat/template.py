@@ -62,10 +62,15 @@ class ChatTemplate:
     turn_end: str
 
     def render(
-        self, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Json], tools: Sequence[Json]
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        messages: Sequence[Json],
+        tools: Sequence[Json],
+        *,
+        prompt: bool = True,
     ) -> str:
-        """The prompt: all messages, then where the assistant's next turn begins."""
-        return _render(tokenizer, self.text, messages, tools, prompt=True)
+        """All messages, and with ``prompt`` where the assistant's next turn begins."""
+        return _render(tokenizer, self.text, messages, tools, prompt=prompt)
 
 
 def choose_template(

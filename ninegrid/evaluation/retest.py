@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ninegrid.errors import DataError
 from ninegrid.evaluation.compare import Comparison, rejudged
 from ninegrid.evaluation.episodes import Episode, read_episodes
 from ninegrid.evaluation.measure import Measurement, flat_metrics, mirror_measurement
@@ -172,6 +173,7 @@ def _report_inputs(result: Retest) -> ReportInputs:
         model=training["model"],
         task=task.name,
         algorithm=training["algorithm"].upper().replace("_", "-"),
+        warm_start=_warm_start(training),
         n_train=boards["examples"]["train"],
         n_heldout=boards["examples"]["heldout"],
         seeds={"boards": boards["settings"]["seed"], "eval": result.eval.seed, "train": training["seed"]},
@@ -199,6 +201,12 @@ def _players(result: Retest) -> dict[str, dict[str, Any]]:
     return {name: {**texts, "expected": expected[name]} for name, texts in result.task.players().items()}
 
 
+def _warm_start(training: Mapping[str, Any]) -> str:
+    """The method as it is called in text, empty if there was none."""
+    method = training["warm_start"]
+    return "" if method == "none" else str(method).upper()
+
+
 def _facts(result: Retest, training: Mapping[str, Any]) -> dict[str, str]:
     conditions = result.measurement.conditions
     decoding = conditions["decoding"]
@@ -206,6 +214,7 @@ def _facts(result: Retest, training: Mapping[str, Any]) -> dict[str, str]:
         "Decoding": f"temperature {decoding['temperature']:g}, at most {decoding['max_new_tokens']} tokens",
         "Precision": conditions["dtype"],
         "Engine": conditions["engine"],
+        **({"Warm start": _warm_start(training)} if _warm_start(training) else {}),
         "Training": (
             f"{training['steps']} steps on {training['n_boards']} boards x {training['n_samples']} replies"
         ),

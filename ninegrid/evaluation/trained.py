@@ -11,7 +11,10 @@ from ninegrid.paths import PathSettings
 from ninegrid.policy.agent import Agent
 from ninegrid.policy.loading import weights_sha256
 
-TRAINING_KEYS = ("algorithm", "model", "seed", "steps", "n_boards", "n_samples", "weights_sha256")
+TRAINING_KEYS = (
+    *("algorithm", "model", "warm_start", "seed"),
+    *("steps", "n_boards", "n_samples", "weights_sha256"),
+)
 
 
 def read_training(paths: PathSettings) -> dict[str, Any]:

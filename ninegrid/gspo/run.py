@@ -21,6 +21,7 @@ from ninegrid.policy.loading import weights_sha256, write_model
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example, Task
 from ninegrid.tracking import Run
+from ninegrid.warm_start.record import Start
 
 WINDOW = 5
 """Steps averaged for the first and the last figures of ``metrics.json``."""
@@ -37,26 +38,27 @@ class RunSettings(AgentSettings, Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained agent with the rows of its training."""
+    """A trained agent with the model it began as and the rows of its training."""
 
     agent: Agent
+    start: Start
     rows: list[Row]
     example: Example
 
 
 def train_policy(
-    model: Path,
+    start: Start,
     task: Task,
     examples: Sequence[Example],
     settings: RunSettings,
     checkpoints: Checkpoints,
     run: Run,
 ) -> Trained:
-    """Load the model, train it on ``examples``, mirror every step."""
-    agent = open_agent(model, task, settings)
+    """Load the model to start from, train it on ``examples``, mirror every step."""
+    agent = open_agent(start.folder, task, settings)
     trainer = Trainer(agent.policy, agent.sampler, settings.reward, settings.train, checkpoints)
     rows = trainer.run(examples, lambda row, costs: _mirror(run, row, costs))
-    return Trained(agent, rows, examples[0])
+    return Trained(agent, start, rows, examples[0])
 
 
 def write_training(trained: Trained, settings: RunSettings, policy: Path, folder: Path) -> None:
@@ -100,6 +102,7 @@ def _summary(trained: Trained, settings: RunSettings) -> dict[str, Any]:
         "algorithm": settings.train.algorithm,
         "credit": settings.train.credit,
         "model": settings.model.name,
+        "warm_start": trained.start.method,
         "engine": trained.agent.sampler.engine.name,
         "steps": len(rows),
         "seed": settings.train.seed,

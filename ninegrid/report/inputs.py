@@ -39,6 +39,7 @@ class ReportInputs:
         baseline_episodes, retest_episodes: one mapping a reply.
         steps: rows of steps.csv, or the path of that file.
         facts: further facts for "how it was measured", label -> text (decoding, precision, ...).
+        warm_start: what the model was taught by before the steps ("SFT"), empty if by nothing.
         unit: what one example is called, singular and plural.
         audit: the reward audit's ``audit.json``; empty if there is none.
     """
@@ -64,6 +65,7 @@ class ReportInputs:
     steps: Sequence[Json] | Path
     length_penalty: float = 0.0
     facts: Mapping[str, str] = field(default_factory=dict)
+    warm_start: str = ""
     unit: tuple[str, str] = ("board", "boards")
     audit: Json = field(default_factory=dict)
 

@@ -37,7 +37,9 @@ def judge(inputs: ReportInputs, steps: Rows) -> Verdict:
     """Put the comparison into words."""
     directions = {d: direction(inputs.comparison[d]["score"]) for d in DECODINGS}
     status, tone, lead = _status(*directions.values())
-    if not steps:
+    if not steps and inputs.warm_start:
+        lead += f"No step was taken after the warm start by {inputs.warm_start}, so this measures it alone. "
+    elif not steps:
         status, lead = "Not trained", "No training step was taken, so this compares the model with itself. "
     first, second = (_score_clause(inputs, decoding, directions[decoding]) for decoding in DECODINGS)
     summary = f"{lead}The held-out score of sampled replies {first}; that of greedy replies {second}."

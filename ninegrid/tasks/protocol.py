@@ -147,6 +147,13 @@ class Task(Protocol):
         """
         ...
 
+    def candidate_calls(self, example: Example) -> Sequence[ToolCall]:
+        """The calls among which a policy has to choose, good and bad ones; empty if not enumerable.
+
+        Warm starts have each judged: one with the best outcome is taught, and preferred to worse ones.
+        """
+        ...
+
     def players(self) -> Mapping[str, Mapping[str, str]]:
         """Reference players: name -> {"label", "description"}, weakest first."""
         ...

@@ -24,6 +24,7 @@ from ninegrid.tasks.protocol import (
 )
 from ninegrid.tasks.tictactoe.board import (
     FREE,
+    SQUARES,
     Board,
     O,
     X,
@@ -132,6 +133,9 @@ class TicTacToe:
     def legal_outcomes(self, example: Example) -> Sequence[str]:
         board = _board(example)
         return [_outcome(board, square) for square in free_squares(board)]
+
+    def candidate_calls(self, example: Example) -> Sequence[ToolCall]:
+        return [self.wording.call(square) for square in SQUARES]
 
     def players(self) -> Mapping[str, Mapping[str, str]]:
         return {
