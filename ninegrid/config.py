@@ -30,6 +30,7 @@ SECTIONS = (
     "engine",
     "train",
     "eval",
+    "alternatives",
     "tracking",
     "paths",
 )
@@ -103,6 +104,8 @@ def unbind(settings: Any) -> Any:
         return {field.name: unbind(getattr(settings, field.name)) for field in fields(settings)}
     if isinstance(settings, Mapping):
         return {key: unbind(value) for key, value in settings.items()}
+    if isinstance(settings, tuple):
+        return [unbind(value) for value in settings]
     return settings
 
 

@@ -15,6 +15,7 @@ class PathSettings:
     model: str = "data/model"
     boards: str = "data/boards"
     baseline: str = "data/baseline"
+    alternatives: str = "data/alternatives"
     policy: str = "data/policy"
     train: str = "data/train"
     retest: str = "data/retest"

@@ -12,6 +12,7 @@ from typing import Any
 from ninegrid.app import read_sections
 from ninegrid.chat.format import ChatSettings
 from ninegrid.config import TaskSettings
+from ninegrid.evaluation.alternative_settings import AlternativeSettings
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.paths import PathSettings
@@ -36,6 +37,7 @@ class Settings:
     engine: EngineSettings
     train: TrainSettings
     eval: EvalSettings
+    alternatives: AlternativeSettings
     tracking: TrackingSettings
     paths: PathSettings
 
@@ -50,4 +52,5 @@ def validate(params: Mapping[str, Any]) -> Settings:
     task = load_task(settings.task)
     settings.reward.check(task.outcomes)
     check_enough(task, settings.boards)
+    settings.alternatives.shown(task)
     return settings

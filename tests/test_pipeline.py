@@ -23,7 +23,7 @@ from tests.conftest import ROOT, make_project
 
 pytestmark = pytest.mark.slow
 
-STAGES = ["fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest"]
+STAGES = ["fetch_model", "generate_boards", "baseline_eval", "try_alternatives", "train_gspo", "retest"]
 RANDOM = ("experiment=smoke", "tracking=disabled")
 SMOKE = (*RANDOM, "model=talker", "train.learning_rate=0.01")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import ROOT
 
 HEAVY = ("torch", "transformers", "mlflow", "pandas", "matplotlib", "scipy")
-STAGES = ("fetch_model", "generate_boards", "baseline_eval", "train_gspo", "retest")
+STAGES = ("fetch_model", "generate_boards", "baseline_eval", "try_alternatives", "train_gspo", "retest")
 
 
 def run(module, *arguments):

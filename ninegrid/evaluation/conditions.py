@@ -7,7 +7,7 @@ differ, naming what does.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,26 @@ def check_conditions(folder: Path, actual: Mapping[str, Any]) -> None:
         DataError: the saved file is missing or unreadable.
         ConditionsError: they differ; names each difference with both values.
     """
-    saved = read_json(folder / FILE, "baseline_eval")
-    current = json.loads(json.dumps(actual))
-    differing = sorted(k for k in saved.keys() | current.keys() if saved.get(k) != current.get(k))
-    if differing:
-        lines = [f"{k}: baseline {saved.get(k)!r}, retest {current.get(k)!r}" for k in differing]
+    lines = differences(read_json(folder / FILE, "baseline_eval"), actual, "baseline")
+    if lines:
         raise ConditionsError(
             "the retest would not be measured like the baseline; " + "; ".join(lines),
             hint="measure both under the same settings: dvc repro baseline_eval retest",
         )
+
+
+def differences(
+    saved: Mapping[str, Any], actual: Mapping[str, Any], name: str, but: Collection[str] = ()
+) -> list[str]:
+    """What differs between the conditions ``saved`` by ``name`` and the retest's, with both values.
+
+    Args:
+        but: conditions that may differ.
+    """
+    current = json.loads(json.dumps(actual))
+    keys = sorted((saved.keys() | current.keys()) - set(but))
+    return [
+        f"{k}: {name} {saved.get(k)!r}, retest {current.get(k)!r}"
+        for k in keys
+        if saved.get(k) != current.get(k)
+    ]

@@ -83,14 +83,14 @@ def write_episodes(path: Path, episodes: Iterable[Episode]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def read_episodes(path: Path, outcomes: Collection[str]) -> list[Episode]:
-    """Read what `write_episodes` wrote, with the outcomes that the task knows.
+def read_episodes(path: Path, outcomes: Collection[str], stage: str = "baseline_eval") -> list[Episode]:
+    """Read what `write_episodes` wrote in ``stage``, with the outcomes that the task knows.
 
     Raises:
         DataError: the file is missing, or a line is not an episode; names the line.
     """
     if not path.exists():
-        raise DataError(f"{path} does not exist", hint="make it with: dvc repro baseline_eval")
+        raise DataError(f"{path} does not exist", hint=f"make it with: dvc repro {stage}")
     episodes = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
@@ -99,7 +99,7 @@ def read_episodes(path: Path, outcomes: Collection[str]) -> list[Episode]:
                 raise ValueError(f"unknown outcome {episode.outcome!r}")
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"{path}, line {number} is not an episode: {error}", hint="dvc repro -f baseline_eval"
+                f"{path}, line {number} is not an episode: {error}", hint=f"dvc repro -f {stage}"
             ) from error
         episodes.append(episode)
     return episodes

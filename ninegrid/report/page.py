@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ninegrid.errors import DataError
-from ninegrid.report import gallery, tables
+from ninegrid.report import cheaper, gallery, tables
 from ninegrid.report.canvas import NARROW, WIDE, Layout
 from ninegrid.report.figures import HEALTH, Plot, plots
 from ninegrid.report.inputs import DECODINGS, ReportInputs, Rows, read_steps, without_false_intervals
@@ -113,6 +113,7 @@ def _context(inputs: ReportInputs, steps: Rows, figures: list[Rendered], style: 
         "outcome_rows": {d: tables.outcome_rows(inputs, d) for d in DECODINGS},
         "transitions": {d: tables.transitions(inputs, d) for d in DECODINGS},
         "players": tables.player_rows(inputs),
+        "cheaper": cheaper.section(inputs),
         "subsets": tables.subset_rows(inputs),
         "mcnemar": tables.mcnemar_rows(inputs),
         "step_header": header,
