@@ -259,9 +259,11 @@ def test_players_are_exact(compared, tictactoe):
 
 
 @pytest.fixture
-def inputs(compared):
+def inputs(compared, tictactoe):
     plain = build("improved", boards=20)
-    return replace(plain, comparison={**plain.comparison, "alternatives": compared})
+    expected = {name: figures["score"] for name, figures in compared["players"].items()}
+    players = {name: {**texts, "expected": expected[name]} for name, texts in tictactoe.players().items()}
+    return replace(plain, players=players, comparison={**plain.comparison, "alternatives": compared})
 
 
 def answered(inputs, low, high):
@@ -321,8 +323,9 @@ def test_the_page_shows_every_policy_and_the_players(inputs):
         for decoding in ("sampled", "greedy")
     ]
     assert rows[2][2:6] == ["0.000", "−1.000 to 1.000", "50.0%", "50.0%"]
-    assert rows[-1][:4] == ["Perfect play", "–", rows[-1][2], "exact"]
-    assert rows[-1][4:6] == ["100.0%", "100.0%"]
+    label = inputs.players["minimax"]["label"]
+    assert [row[3:6] for row in rows if row[:2] == [label, "–"]] == [["exact", "100.0%", "100.0%"]]
+    assert len(rows) == 6 + len(inputs.players)
     _, *differences = page.table("best-alternative")
     assert [row[0] for row in differences] == [
         "both sampled",
