@@ -32,6 +32,7 @@ SECTIONS = (
     "train",
     "eval",
     "perturb",
+    "alternatives",
     "tracking",
     "paths",
 )

@@ -17,6 +17,7 @@ class PathSettings:
     audit: str = "data/audit"
     baseline: str = "data/baseline"
     warm_start: str = "data/warm_start"
+    alternatives: str = "data/alternatives"
     policy: str = "data/policy"
     train: str = "data/train"
     retest: str = "data/retest"

@@ -12,6 +12,7 @@ from typing import Any
 from ninegrid.app import read_sections
 from ninegrid.chat.format import ChatSettings
 from ninegrid.config import TaskSettings
+from ninegrid.evaluation.alternative_settings import AlternativeSettings
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.paths import PathSettings
@@ -41,6 +42,7 @@ class Settings:
     train: TrainSettings
     eval: EvalSettings
     perturb: PerturbSettings
+    alternatives: AlternativeSettings
     tracking: TrackingSettings
     paths: PathSettings
 
@@ -56,4 +58,5 @@ def validate(params: Mapping[str, Any]) -> Settings:
     settings.reward.check(task.outcomes)
     check_enough(task, settings.boards)
     chosen_perturbations(task, settings.perturb.names)
+    settings.alternatives.shown(task)
     return settings

@@ -41,6 +41,7 @@ def main(settings: Settings) -> None:
     task = load_task(settings.task)
     settings.reward.check(task.outcomes)
 
+    from ninegrid.evaluation import alternatives
     from ninegrid.evaluation.conditions import check_conditions
     from ninegrid.evaluation.measure import measure
     from ninegrid.evaluation.retest import (
@@ -62,6 +63,7 @@ def main(settings: Settings) -> None:
 
     def check(agent: Agent, conditions: dict[str, Any]) -> None:
         check_conditions(baseline, conditions)
+        alternatives.check_conditions(inputs.alternatives, conditions)
         check_trained(agent, inputs.training)
 
     tags = {

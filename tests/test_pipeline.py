@@ -24,14 +24,8 @@ from tests.conftest import ROOT, make_project
 pytestmark = pytest.mark.slow
 
 STAGES = [
-    "fetch_model",
-    "generate_boards",
-    "audit_reward",
-    "baseline_eval",
-    "warm_start",
-    "train_gspo",
-    "retest",
-    "perturb_retest",
+    *("fetch_model", "generate_boards", "audit_reward", "baseline_eval", "try_alternatives"),
+    *("warm_start", "train_gspo", "retest", "perturb_retest"),
 ]
 RANDOM = ("experiment=smoke", "tracking=disabled")
 SMOKE = (*RANDOM, "model=talker", "train.learning_rate=0.01")

@@ -10,14 +10,8 @@ from tests.conftest import ROOT
 
 HEAVY = ("torch", "transformers", "trl", "datasets", "mlflow", "pandas", "matplotlib", "scipy")
 STAGES = [
-    "fetch_model",
-    "generate_boards",
-    "audit_reward",
-    "baseline_eval",
-    "warm_start",
-    "train_gspo",
-    "retest",
-    "perturb_retest",
+    *("fetch_model", "generate_boards", "audit_reward", "baseline_eval", "try_alternatives"),
+    *("warm_start", "train_gspo", "retest", "perturb_retest"),
 ]
 
 

@@ -22,6 +22,8 @@ from ninegrid.tasks.protocol import CallOutcome, Example, Json, Judgement, Task,
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from ninegrid.chat.forced import ForcedCall
+
 RESERVED = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template"}
 )
@@ -139,6 +141,20 @@ class ChatFormat:
         text = self.decode(ids)
         span = argument_span(text, call, key)
         return None if span is None else self._token_of(ids, text[: span[0] + 1])
+
+    def forced_call(self) -> ForcedCall:
+        """The constraint under which a reply is one call of an offered tool, as the template writes it.
+
+        Raises:
+            NinegridError: the grammar library cannot express a tool's schema, or read the tokenizer.
+        """
+        from ninegrid.chat.forced import ForcedCall, call_form  # few need the grammar library behind it
+
+        forms = [
+            call_form(tool, lambda call: self.template.call_text(self.tokenizer, call, self.task.tools))
+            for tool in self.task.tools
+        ]
+        return ForcedCall(self.tokenizer, forms, self.stop_ids)
 
     def saved_tokenizer(self) -> PreTrainedTokenizerBase:
         """A copy of the tokenizer whose own chat template is the one in use."""

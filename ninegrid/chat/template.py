@@ -72,6 +72,12 @@ class ChatTemplate:
         """All messages, and with ``prompt`` where the assistant's next turn begins."""
         return _render(tokenizer, self.text, messages, tools, prompt=prompt)
 
+    def call_text(self, tokenizer: PreTrainedTokenizerBase, call: ToolCall, tools: Sequence[Json]) -> str:
+        """``call`` as the template writes it, from its opening marker to its closing one."""
+        turn = _turns(tokenizer, self.text, call, tools)[1]
+        start, end = parse_reply(turn).calls[0].span
+        return turn[start:end]
+
 
 def choose_template(
     tokenizer: PreTrainedTokenizerBase,
@@ -160,21 +166,26 @@ def _other(source: str) -> str:
 
 def _try_out(tokenizer: PreTrainedTokenizerBase, text: str, tools: Sequence[Json]) -> str:
     """What the template writes after a call; refuses a template that does not speak ``tools``."""
-    ask = {"role": "user", "content": "?"}
     ends = []
     for name in (tool["function"]["name"] for tool in tools):
-        call = call_turn(ToolCall(name, {"probe": 5}))
-        talk = [{"role": "system", "content": "!"}, ask, call, ask, call]
         try:
-            shown, before, after = (
-                _render(tokenizer, text, talk[:n], tools, prompt=False) for n in (2, 4, 5)
-            )
+            shown, turn = _turns(tokenizer, text, ToolCall(name, {"probe": 5}), tools)
         except TEMPLATE_FAULTS as error:
             raise _UnfitError(f"it fails on a tool call ({type(error).__name__}: {error})") from error
         if name not in shown:
             raise _UnfitError(f"it does not show the tool {name}")
-        ends.append(_after_call(after.removeprefix(before), name))
+        ends.append(_after_call(turn, name))
     return ends[0]
+
+
+def _turns(
+    tokenizer: PreTrainedTokenizerBase, text: str, call: ToolCall, tools: Sequence[Json]
+) -> tuple[str, str]:
+    """What the template shows before any call, and the turn that makes ``call`` after an earlier one."""
+    ask, made = {"role": "user", "content": "?"}, call_turn(call)
+    talk = [{"role": "system", "content": "!"}, ask, made, ask, made]
+    shown, before, after = (_render(tokenizer, text, talk[:n], tools, prompt=False) for n in (2, 4, 5))
+    return shown, after.removeprefix(before)
 
 
 def _after_call(turn: str, name: str) -> str:

@@ -7,7 +7,7 @@ differ, naming what does.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,28 @@ def check_conditions(
         DataError: the saved file is missing or unreadable.
         ConditionsError: they differ; names each difference with both values.
     """
-    saved = read_json(folder / FILE, stages[0])
-    current = json.loads(json.dumps(actual))
-    differing = sorted(k for k in saved.keys() | current.keys() if saved.get(k) != current.get(k))
-    if differing:
-        old, new = names
-        lines = [f"{k}: {old} {saved.get(k)!r}, {new} {current.get(k)!r}" for k in differing]
+    old, new = names
+    lines = differences(read_json(folder / FILE, stages[0]), actual, names)
+    if lines:
         raise ConditionsError(
             f"the {new} would not be measured like the {old}; " + "; ".join(lines),
             hint=f"measure both under the same settings: dvc repro {' '.join(stages)}",
         )
+
+
+def differences(
+    saved: Mapping[str, Any], actual: Mapping[str, Any], names: tuple[str, str], but: Collection[str] = ()
+) -> list[str]:
+    """What differs between two measurements' conditions, with both values.
+
+    Args:
+        names: of the two measurements.
+        but: conditions that may differ.
+    """
+    current = json.loads(json.dumps(actual))
+    keys = sorted((saved.keys() | current.keys()) - set(but))
+    return [
+        f"{k}: {names[0]} {saved.get(k)!r}, {names[1]} {current.get(k)!r}"
+        for k in keys
+        if saved.get(k) != current.get(k)
+    ]

@@ -20,6 +20,9 @@ from ninegrid.tasks.dataset import read_examples
 from ninegrid.tasks.protocol import Example, Task
 from ninegrid.tracking import Run
 
+Check = Callable[[Agent, dict[str, Any]], None]
+"""Called with a loaded agent and the conditions before anything is sampled; may refuse them."""
+
 
 class MeasureSettings(AgentSettings, Protocol):
     """The sections that a measurement reads; the baseline's and the retest's settings have them."""
@@ -71,23 +74,35 @@ def measure(
     settings: MeasureSettings,
     *,
     label: str,
-    before: Callable[[Agent, dict[str, Any]], None] = lambda agent, conditions: None,
+    before: Check = lambda agent, conditions: None,
 ) -> Measurement:
     """Evaluate the policy in the folder ``policy`` on the examples in the file ``boards``.
 
     Args:
         table: the reward in force, beside the task's fixed score.
         label: names the measurement on progress lines.
-        before: called with the loaded agent and the conditions before the first reply is sampled; may
-            refuse them.
+        before: called once the agent is loaded.
     """
     examples = read_examples(task, boards)
     agent = open_agent(policy, task, settings)
+    return measure_agent(agent, examples, table, settings, label=label, before=before)
+
+
+def measure_agent(
+    agent: Agent,
+    examples: Sequence[Example],
+    table: RewardTable,
+    settings: MeasureSettings,
+    *,
+    label: str,
+    before: Check = lambda agent, conditions: None,
+) -> Measurement:
+    """Evaluate a loaded agent on ``examples``; see `measure`."""
     conditions = agent.conditions(examples, settings.engine)
     conditions |= {"seed": settings.eval.seed, "n_samples": settings.eval.n_samples}
     before(agent, conditions)
     episodes = evaluate(agent.sampler, examples, settings.eval, table, label)
-    metrics = evaluation_metrics(episodes, task, examples, settings.eval.confidence)
+    metrics = evaluation_metrics(episodes, agent.sampler.task, examples, settings.eval.confidence)
     for decoding, line in headline(metrics).items():
         say(f"{label}: {decoding}: {line}")
     return Measurement(agent, examples, conditions, episodes, metrics)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ninegrid.errors import DataError
+from ninegrid.evaluation.alternatives import Tried, check_replies, read_alternatives
+from ninegrid.evaluation.cheaper import Cheaper
 from ninegrid.evaluation.compare import Comparison, rejudged
 from ninegrid.evaluation.episodes import Episode, read_episodes
 from ninegrid.evaluation.measure import Measurement, flat_metrics, mirror_measurement
@@ -36,6 +38,7 @@ class Inputs:
         steps: rows of its ``steps.csv``.
         boards: the boards' ``manifest.json``.
         audit: the reward audit's ``audit.json``.
+        alternatives: to training, by name.
     """
 
     baseline: list[Episode]
@@ -44,6 +47,7 @@ class Inputs:
     steps: list[dict[str, float | None]]
     boards: dict[str, Any]
     audit: dict[str, Any]
+    alternatives: dict[str, Tried]
 
 
 def read_inputs(paths: PathSettings, task: Task, table: RewardTable) -> Inputs:
@@ -51,10 +55,14 @@ def read_inputs(paths: PathSettings, task: Task, table: RewardTable) -> Inputs:
 
     Raises:
         DataError: a file is missing or damaged, or the audit is not of the reward ``table`` in force.
+        ConditionsError: an alternative answered other examples than the baseline.
     """
     baseline, train = paths.folder("baseline"), paths.folder("train")
+    episodes = read_episodes(baseline / "episodes.jsonl", task.outcomes)
+    alternatives = read_alternatives(paths.folder("alternatives"), task)
+    check_replies(alternatives, episodes)
     return Inputs(
-        baseline=read_episodes(baseline / "episodes.jsonl", task.outcomes),
+        baseline=episodes,
         baseline_metrics=read_json(baseline / "metrics.json", "baseline_eval", DECODINGS),
         training=read_training(paths),
         steps=read_steps(train / "steps.csv"),
@@ -62,6 +70,7 @@ def read_inputs(paths: PathSettings, task: Task, table: RewardTable) -> Inputs:
             paths.folder("boards") / "manifest.json", "generate_boards", ("examples", "settings")
         ),
         audit=_read_audit(paths, table),
+        alternatives=alternatives,
     )
 
 
@@ -111,6 +120,9 @@ def compare_with_baseline(
     flat = frozenset(e.id for e in measurement.examples if is_flat(task, e))
     comparison = Comparison(task, settings, flat).compare(baseline, measurement.episodes)
     comparison["players"] = measurement.metrics["players"]
+    comparison["alternatives"] = Cheaper(task, settings).compare(
+        measurement.examples, baseline, inputs.alternatives, measurement.episodes
+    )
     return Retest(task, table, settings, measurement, inputs, baseline, comparison)
 
 
@@ -132,6 +144,8 @@ def mirror_retest(run: Run, result: Retest, folder: Path) -> None:
         run.metrics(_flat_change(f"change/{decoding}/reward", figures["reward"]))
         for name, change in figures["milestones"].items():
             run.metrics(_flat_change(f"change/{decoding}/milestone/{name}", change))
+    for way, difference in result.comparison["alternatives"]["trained_minus_best"].items():
+        run.metrics(_flat_change(f"trained_minus_best_alternative/{way}", difference))
     run.artifact(folder / "comparison.json")
     run.artifact(folder / "report.html")
     run.artifact(folder / "figures", "figures")

@@ -1,6 +1,6 @@
 """An agent: a policy together with all that turns an example into a judged reply.
 
-The three stages that run a model build it here and nowhere else, so that training, baseline and
+All stages that run a model build it here and nowhere else, so that training, baseline and
 retest cannot come to differ in prompt, template, engine or decoding.
 """
 
@@ -90,9 +90,23 @@ def open_agent(folder: Path, task: Task, settings: AgentSettings) -> Agent:
     """
     set_determinism(settings.engine.threads, 0)
     keep_freed_memory()
-    policy = load_policy(folder, settings.model)
-    chat = ChatFormat(policy.tokenizer, settings.chat, task)
+    return make_agent(load_policy(folder, settings.model), task, settings, settings.chat)
+
+
+def make_agent(
+    policy: Policy, task: Task, settings: AgentSettings, chat_settings: ChatSettings, *, forced: bool = False
+) -> Agent:
+    """Put prompt, engine and judge around a loaded policy.
+
+    Args:
+        chat_settings: used in place of ``settings.chat``.
+        forced: every reply is held to the format of one call of an offered tool.
+
+    Raises:
+        NinegridError: the prompt does not show the tools, or the format cannot be forced.
+    """
+    chat = ChatFormat(policy.tokenizer, chat_settings, task)
     engine = choose_engine(policy.model, settings.engine)
-    return Agent(
-        policy, chat, Sampler(engine, chat, task, settings.decoding, settings.engine.max_tokens_per_batch)
-    )
+    budget = settings.engine.max_tokens_per_batch
+    constraint = chat.forced_call() if forced else None
+    return Agent(policy, chat, Sampler(engine, chat, task, settings.decoding, budget, constraint))

@@ -15,6 +15,7 @@ from ninegrid.chat.format import ChatFormat
 from ninegrid.chat.judging import judge_reply
 from ninegrid.errors import TrainingError
 from ninegrid.tasks.protocol import Example, Judgement, Task
+from ninegrid.tree.constraint import Constraint
 from ninegrid.tree.draw import uniforms
 from ninegrid.tree.engine import Completion, Engine, Request
 from ninegrid.tree.settings import DecodingSettings
@@ -62,13 +63,21 @@ class Sampler:
         task: judges.
         decoding: temperature and token limit.
         budget: tokens that one batch may hold; see `Engine.batches`.
+        constraint: what a reply may say; None allows everything.
     """
 
     def __init__(
-        self, engine: Engine, chat: ChatFormat, task: Task, decoding: DecodingSettings, budget: int
+        self,
+        engine: Engine,
+        chat: ChatFormat,
+        task: Task,
+        decoding: DecodingSettings,
+        budget: int,
+        constraint: Constraint | None = None,
     ) -> None:
         self.engine, self.chat, self.task = engine, chat, task
         self.decoding, self.budget = decoding, budget
+        self.constraint = constraint
 
     def groups(
         self,
@@ -106,7 +115,8 @@ class Sampler:
         requests = []
         for example, prompt in zip(examples, prompts, strict=True):
             draws = [uniforms(limit, *key, example.id, sample) for sample in range(n_samples)]
-            requests += [Request(prompt, u) for u in [*draws, *([None] if greedy else [])]]
+            ways = [*draws, *([None] if greedy else [])]
+            requests += [Request(prompt, u, self.constraint) for u in ways]
         completions = self.engine.sample(
             requests,
             stop=self.chat.stop_ids,

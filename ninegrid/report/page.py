@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ninegrid.errors import DataError
-from ninegrid.report import gallery, tables
+from ninegrid.report import cheaper, gallery, tables
 from ninegrid.report.audit_section import audit_section
 from ninegrid.report.canvas import NARROW, WIDE, Layout
 from ninegrid.report.figures import HEALTH, Plot, plots
@@ -128,6 +128,7 @@ def _context(inputs: ReportInputs, steps: Rows, figures: list[Rendered]) -> dict
         "transitions": {d: tables.transitions(inputs, d) for d in DECODINGS},
         "players": tables.player_rows(inputs),
         "audit": audit_section(inputs.audit),
+        "cheaper": cheaper.section(inputs),
         "subsets": tables.subset_rows(inputs),
         "mcnemar": tables.mcnemar_rows(inputs),
         "step_header": header,

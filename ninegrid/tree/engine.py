@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from ninegrid.tree.constraint import Constraint
 from ninegrid.tree.draw import GREEDY, Drawn, Floats
 
 Tokens = Sequence[int]
@@ -46,10 +47,18 @@ class Completion:
 
 @dataclass(frozen=True)
 class Request:
-    """A completion to sample: a prompt, and its uniforms [max_new_tokens] or None for greedy."""
+    """A completion to sample.
+
+    Attributes:
+        prompt: token ids.
+        uniforms: what decides each token, [max_new_tokens], or None for greedy.
+        constraint: what the completion may say; log-probs and entropies are then those of the
+            distribution over what is allowed.  None allows everything.
+    """
 
     prompt: Tokens
     uniforms: Floats | None
+    constraint: Constraint | None = None
 
     def uniform(self, position: int) -> float:
         """What decides the token at ``position``: its uniform, or `GREEDY`."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ninegrid.tree.constraint import restrict
 from ninegrid.tree.draw import draw_tokens
 from ninegrid.tree.engine import (
     Completion,
@@ -51,7 +52,13 @@ class PaddedEngine:
         hidden_SH, cache = self._step(ids_SL, mask_SL, (mask_SL.cumsum(-1) - 1).clamp(min=0), None)
         for position in range(max_new_tokens):
             uniform = np.asarray([requests[s].uniform(position) for s in live])
-            drawn = draw_tokens(self._head(hidden_SH[live]), list(range(len(live))), uniform, temperature)
+            logits, rows = restrict(
+                self._head(hidden_SH[live]),
+                range(len(live)),
+                [requests[s].constraint for s in live],
+                [drafts[s].tokens for s in live],
+            )
+            drawn = draw_tokens(logits, rows, uniform, temperature)
             next_S = torch.full_like(position_S, PAD)
             for i, sample in enumerate(live):
                 next_S[sample] = drafts[sample].take(drawn, i)

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ninegrid.tree.constraint import restrict
 from ninegrid.tree.drafter import ORDER, Drafter
 from ninegrid.tree.draw import draw_tokens
 from ninegrid.tree.engine import Completion, Draft, Request
@@ -98,7 +99,13 @@ class Walk:
         """Draw one token for each and return those that are not finished by it."""
         nodes, row_S = np.unique([walker.node for walker in walking], return_inverse=True)
         uniform_S = np.asarray([walker.uniform() for walker in walking])
-        drawn = draw_tokens(logits.at(nodes), row_S.tolist(), uniform_S, self._temperature)
+        rows_RV, standing_S = restrict(
+            logits.at(nodes),
+            row_S.tolist(),
+            [walker.request.constraint for walker in walking],
+            [walker.draft.tokens for walker in walking],
+        )
+        drawn = draw_tokens(rows_RV, standing_S, uniform_S, self._temperature)
         going = []
         for index, walker in enumerate(walking):
             token = walker.draft.take(drawn, index)
