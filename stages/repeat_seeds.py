@@ -65,8 +65,7 @@ def _repeat(seeds: Sequence[int], overrides: Sequence[str], name: str | None) ->
         outcome = run_plan(root, plan, folder)
     if outcome.results:
         print(write_outcome(plan, outcome, folder))
-        say(f"repeat_seeds: {len(outcome.results)} of {len(seeds)} seeds; seeds.csv, summary.json and")
-        say(f"repeat_seeds: seeds.svg are in {folder}")
+        say(f"repeat_seeds: {len(outcome.results)} of {len(seeds)} seeds; table and picture are in {folder}")
     for seed in outcome.failed:
         say(f"repeat_seeds: seed {seed} failed; see {folder / f'seed-{seed}.log'}")
     return 1 if outcome.failed else 0

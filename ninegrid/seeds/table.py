@@ -85,7 +85,7 @@ def _reference_rows(results: Sequence[SeedResult]) -> list[list[str]]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.3f}"
+    return "-" if value is None else f"{round(value, 3) + 0.0:+.3f}"  # no -0.000
 
 
 def _interval(low: float | None, high: float | None) -> str:
