@@ -53,9 +53,11 @@ def test_what_reruns_when(project):
     assert (project.root / "data/baseline/episodes.jsonl").read_bytes() == before
 
     project.params(*SMOKE, "reward.win=2", "boards.seed=7")
-    assert repro(project) == ["generate_boards", "baseline_eval", "train_gspo", "retest"]
+    assert repro(project) == STAGES[1:]
     project.params(*SMOKE, "reward.win=2", "boards.seed=7", "boards.count=70")
-    assert repro(project) == ["generate_boards", "baseline_eval", "train_gspo", "retest"]
+    assert repro(project) == STAGES[1:]
+    project.params(*SMOKE, "reward.win=2", "boards.seed=7", "boards.count=70", "alternatives.names=[]")
+    assert repro(project) == ["try_alternatives", "retest"]
 
     # Back to settings that have been run before: DVC's run cache has the outputs.
     project.params(*SMOKE)
@@ -250,6 +252,8 @@ def test_bad_settings_get_one_message_and_lose_nothing(ready, stage, override, m
         ("baseline/metrics.json", "{}", "expected an object with sampled, greedy"),
         ("train/metrics.json", "{}", "expected an object with algorithm"),
         ("boards/manifest.json", "{}", "expected an object with examples"),
+        ("alternatives/metrics.json", '{"forced": {}}', "forced: expected a known name"),
+        ("alternatives/episodes-more_examples.jsonl", "", "more_examples and the baseline do not hold"),
         ("train/steps.csv", "step,train/loss\n1,abc\n", "'abc' is not a number"),
         ("boards/heldout.jsonl", "nonsense\n", "heldout.jsonl"),
     ],
