@@ -41,5 +41,9 @@ class ConditionsError(NinegridError):
     """Two measurements that must be taken under equal conditions were not."""
 
 
+class CannotForceError(NinegridError):
+    """The format of a call cannot be forced on a model: its tokenizer or a tool's schema forbids it."""
+
+
 class TrainingError(NinegridError):
     """Training met a value it must not learn from (a non-finite reward, loss or gradient)."""

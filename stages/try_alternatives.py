@@ -55,9 +55,9 @@ def main(settings: Settings) -> None:
     with track(
         settings.tracking, "try_alternatives", unbind(settings), tags, state=paths.state_folder()
     ) as run:
-        measured = try_alternatives(model, boards, task, settings)
-        write_alternatives(folder, measured)
-        mirror_alternatives(run, measured, folder)
+        attempts = try_alternatives(model, boards, task, settings)
+        write_alternatives(folder, attempts)
+        mirror_alternatives(run, attempts, folder)
 
 
 if __name__ == "__main__":

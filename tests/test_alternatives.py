@@ -23,7 +23,7 @@ from ninegrid.evaluation.cheaper import Cheaper
 from ninegrid.evaluation.metrics import player_scores
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.params import compose
-from ninegrid.policy.settings import ModelSettings
+from ninegrid.policy.settings import LocalSource, ModelSettings
 from ninegrid.report.cheaper import section
 from ninegrid.report.inputs import read_steps
 from ninegrid.report.page import render_page
@@ -92,14 +92,19 @@ def boards(tictactoe, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def measured(tiny_dir, boards, tictactoe):
+def attempts(tiny_dir, boards, tictactoe):
     return try_alternatives(tiny_dir, boards, tictactoe, try_settings())
 
 
 @pytest.fixture(scope="module")
-def folder(measured, tmp_path_factory):
+def measured(attempts):
+    return {a.alternative: a.measurement for a in attempts}
+
+
+@pytest.fixture(scope="module")
+def folder(attempts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tried") / "alternatives"
-    write_alternatives(folder, measured)
+    write_alternatives(folder, attempts)
     return folder
 
 
@@ -121,8 +126,8 @@ def test_only_what_shows_more_examples_has_another_prompt(measured):
 
 def test_with_nothing_chosen_no_model_is_loaded_and_the_files_are_empty(tmp_path, tictactoe):
     settings = try_settings(names=())
-    measured = try_alternatives(tmp_path / "no model", tmp_path / "no boards", tictactoe, settings)
-    write_alternatives(tmp_path / "out", measured)
+    attempts = try_alternatives(tmp_path / "no model", tmp_path / "no boards", tictactoe, settings)
+    write_alternatives(tmp_path / "out", attempts)
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"metrics.json", "conditions.json", *map(episodes_file, NAMES)}
     assert (tmp_path / "out" / episodes_file("forced")).read_text() == ""
@@ -137,6 +142,24 @@ def test_what_is_written_is_read_again(folder, measured, tictactoe):
         assert tried[alternative.name].label == alternative.label
         assert metrics[alternative.name]["sampled"] == measurement.metrics["sampled"]
         assert metrics[alternative.name]["players"] == measurement.metrics["players"]
+
+
+def test_where_the_call_cannot_be_forced_the_rest_is_measured(talker_dir, boards, tictactoe, tmp_path):
+    """The talker's vocabulary is whole replies; there is nothing in it to write a call with."""
+    settings = try_settings()
+    settings.model = ModelSettings(name="talker", source=LocalSource("local", str(talker_dir)), device="cpu")
+    write_alternatives(tmp_path / "out", try_alternatives(talker_dir, boards, tictactoe, settings))
+    tried = read_alternatives(tmp_path / "out", tictactoe)
+    assert list(tried) == list(NAMES)
+    assert tried["more_examples"].left_out is None
+    assert len(tried["more_examples"].episodes) == 12
+    assert "cannot read the tokenizer" in tried["forced"].left_out
+    assert tried["forced"].episodes == []
+    baseline = tried["more_examples"].episodes
+    check_replies(tried, baseline)
+    found = Cheaper(tictactoe, settings.eval).compare(tictactoe.generate(2, 1), baseline, tried, baseline)
+    assert set(found["policies"]) == {"untrained", "more_examples", "trained"}
+    assert set(found["left_out"]) == {tried["forced"].label, tried["forced_more_examples"].label}
 
 
 def test_a_damaged_record_is_one_message(folder, tictactoe):
@@ -333,6 +356,15 @@ def test_the_page_shows_every_policy_and_the_players(inputs):
         "best against best (sampled against greedy)",
     ]
     assert differences[2][2:] == ["0.400", "0.900", "+0.500 +0.200 to +0.800"]
+
+
+def test_the_page_says_what_could_not_be_measured(inputs):
+    found = {
+        **inputs.comparison["alternatives"],
+        "left_out": {"untrained, call forced": "no <such> tokenizer"},
+    }
+    page = page_of(replace(inputs, comparison={**inputs.comparison, "alternatives": found}))
+    assert "Not measured: untrained, call forced. no <such> tokenizer." in page.texts["p"]
 
 
 def test_a_page_without_alternatives_has_no_such_section(inputs):

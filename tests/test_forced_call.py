@@ -10,7 +10,7 @@ from ninegrid.chat.forced import PROBE, ForcedCall, call_form
 from ninegrid.chat.format import ChatFormat, ChatSettings
 from ninegrid.chat.judging import judge_reply
 from ninegrid.chat.parser import parse_reply
-from ninegrid.errors import NinegridError
+from ninegrid.errors import CannotForceError
 from ninegrid.tasks.protocol import ToolCall
 from tests.small_tasks import Parrot, function
 
@@ -112,7 +112,7 @@ def test_a_template_with_its_own_spelling_is_refused(tictactoe):
     def write(call: ToolCall) -> str:
         return spaced(call).replace(": ", " : ")
 
-    with pytest.raises(NinegridError, match="unknown way"):
+    with pytest.raises(CannotForceError, match="unknown way"):
         call_form(tictactoe.tools[0], write)
     assert len(PROBE) > 1  # one argument would not show what stands between two
 
@@ -121,12 +121,12 @@ def test_a_schema_that_cannot_be_expressed_names_the_tool(tokenizer):
     task = Parrot()
     task.tools = [function("say", {"word": {"not": {"type": "string"}}})]
     chat = ChatFormat(tokenizer, ChatSettings(worked_examples=0), task)
-    with pytest.raises(NinegridError, match=r"tool 'say' cannot be forced.*not"):
+    with pytest.raises(CannotForceError, match=r"tool 'say' cannot be forced.*not"):
         chat.forced_call()
 
 
 def test_a_tokenizer_that_the_library_cannot_read_is_one_message(talker_dir, tictactoe):
     """The talker's vocabulary is whole replies; there is nothing in it to write a call with."""
     chat = ChatFormat(AutoTokenizer.from_pretrained(talker_dir), ChatSettings(), tictactoe)
-    with pytest.raises(NinegridError, match=r"cannot read the tokenizer.*\n.*alternatives\.names"):
+    with pytest.raises(CannotForceError, match=r"cannot read the tokenizer.*\n.*alternatives\.names"):
         chat.forced_call()

@@ -59,6 +59,8 @@ def test_what_reruns_when(project):
     assert sorted(repro(project)) == sorted(STAGES[1:])
     project.params(*SMOKE, "reward.win=2", "boards.seed=7", "boards.count=70")
     assert sorted(repro(project)) == sorted(STAGES[1:])
+    project.params(*SMOKE, "reward.win=2", "boards.seed=7", "boards.count=70", "alternatives.names=[]")
+    assert sorted(repro(project)) == ["perturb_retest", "retest", "try_alternatives"]
 
     # Back to settings that have been run before: DVC's run cache has the outputs.
     project.params(*SMOKE)
@@ -332,6 +334,8 @@ def test_bad_settings_get_one_message_and_lose_nothing(ready, stage, override, m
         ("train/metrics.json", "{}", "expected an object with algorithm"),
         ("boards/manifest.json", "{}", "expected an object with examples"),
         ("audit/audit.json", "{}", "expected an object with reward"),
+        ("alternatives/metrics.json", '{"forced": {}}', "forced: expected a known name"),
+        ("alternatives/episodes-more_examples.jsonl", "", "more_examples and the baseline do not hold"),
         ("train/steps.csv", "step,train/loss\n1,abc\n", "'abc' is not a number"),
         ("boards/heldout.jsonl", "nonsense\n", "heldout.jsonl"),
     ],

@@ -18,7 +18,7 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 from numpy.typing import NDArray
 
-from ninegrid.errors import NinegridError
+from ninegrid.errors import CannotForceError
 from ninegrid.tasks.protocol import Json, ToolCall
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def call_form(tool: Json, write: Callable[[ToolCall], str]) -> CallForm:
         write: a call as the chat template writes it, markers included.
 
     Raises:
-        NinegridError: its arguments are in none of the known ways.
+        CannotForceError: its arguments are in none of the known ways.
     """
     function = tool["function"]
     text = write(ToolCall(function["name"], PROBE))
@@ -71,7 +71,7 @@ def call_form(tool: Json, write: Callable[[ToolCall], str]) -> CallForm:
         before, found, after = text.partition(json.dumps(PROBE, separators=separators))
         if found:
             return CallForm(function["name"], before, after, *separators, function.get("parameters", {}))
-    raise NinegridError(f"the chat template writes a call in an unknown way: {text!r}", hint=HINT)
+    raise CannotForceError(f"the chat template writes a call in an unknown way: {text!r}", hint=HINT)
 
 
 class ForcedCall:
@@ -83,7 +83,7 @@ class ForcedCall:
         stop_ids: tokens that end a reply.
 
     Raises:
-        NinegridError: the library cannot express a schema, or the tokenizer cannot write a call.
+        CannotForceError: the library cannot express a schema, or the tokenizer cannot write a call.
     """
 
     def __init__(
@@ -109,7 +109,9 @@ class ForcedCall:
             raise ValueError(f"the tokens {list(sampled)} are no beginning of a call")
         mask = np.frombuffer(matcher.compute_logit_bias(), dtype=np.uint8) > 0
         if matcher.is_error() or not mask.any():
-            raise NinegridError(f"a forced call cannot go on: {_first_line(matcher.get_error())}", hint=HINT)
+            raise CannotForceError(
+                f"a forced call cannot go on: {_first_line(matcher.get_error())}", hint=HINT
+            )
         return mask
 
 
@@ -118,19 +120,21 @@ def _vocabulary(tokenizer: PreTrainedTokenizerBase, stop_ids: frozenset[int]) ->
     try:
         return from_tokenizer(cast(Any, tokenizer), eos_token=sorted(stop_ids))
     except ValueError as error:
-        raise NinegridError(f"the grammar library cannot read the tokenizer: {error}", hint=HINT) from error
+        raise CannotForceError(
+            f"the grammar library cannot read the tokenizer: {error}", hint=HINT
+        ) from error
 
 
 def _check(form: CallForm, vocabulary: LLTokenizer) -> None:
     """Make sure that calls of one tool can be forced."""
     error = _matcher(vocabulary, [form]).get_error()
     if error:
-        raise NinegridError(
+        raise CannotForceError(
             f"the schema of tool {form.name!r} cannot be forced: {_first_line(error)}", hint=HINT
         )
     text = form.before + form.after
     if vocabulary.decode_bytes(vocabulary.tokenize_str(text)) != text.encode():
-        raise NinegridError(f"the tokenizer cannot write {text!r}", hint=HINT)
+        raise CannotForceError(f"the tokenizer cannot write {text!r}", hint=HINT)
 
 
 def _matcher(vocabulary: LLTokenizer, forms: Sequence[CallForm]) -> LLMatcher:

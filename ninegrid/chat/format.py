@@ -146,7 +146,7 @@ class ChatFormat:
         """The constraint under which a reply is one call of an offered tool, as the template writes it.
 
         Raises:
-            NinegridError: the grammar library cannot express a tool's schema, or read the tokenizer.
+            CannotForceError: the grammar library cannot express a tool's schema, or read the tokenizer.
         """
         from ninegrid.chat.forced import ForcedCall, call_form  # few need the grammar library behind it
 

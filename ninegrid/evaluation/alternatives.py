@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ninegrid.errors import ConditionsError, DataError
+from ninegrid.errors import CannotForceError, ConditionsError, DataError
 from ninegrid.evaluation.alternative_settings import NAMES, Alternative, AlternativeSettings
 from ninegrid.evaluation.conditions import FILE as CONDITIONS
 from ninegrid.evaluation.conditions import differences
@@ -15,6 +15,8 @@ from ninegrid.evaluation.episodes import Episode, read_episodes, write_episodes
 from ninegrid.evaluation.measure import Measurement, MeasureSettings, flat_metrics, measure_agent
 from ninegrid.outputs import output_folder, read_json, write_json
 from ninegrid.policy.agent import Agent, make_agent, open_agent
+from ninegrid.policy.loading import Policy
+from ninegrid.progress import say
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import read_examples
 from ninegrid.tasks.protocol import Task
@@ -33,34 +35,47 @@ class TrySettings(MeasureSettings, Protocol):
     def alternatives(self) -> AlternativeSettings: ...
 
 
-def try_alternatives(
-    model: Path, boards: Path, task: Task, settings: TrySettings
-) -> dict[Alternative, Measurement]:
+@dataclass(frozen=True)
+class Attempt:
+    """An alternative with its measurement, or with the reason why it could not be measured."""
+
+    alternative: Alternative
+    measurement: Measurement | None
+    left_out: str | None = None
+
+
+def try_alternatives(model: Path, boards: Path, task: Task, settings: TrySettings) -> list[Attempt]:
     """Measure each chosen alternative with the untrained model in the folder ``model``.
 
     Rewards are the task's fixed score, as in the baseline.  With nothing chosen no model is loaded.
+    Where the format of a call cannot be forced, that is said, and what would force it is left out.
     """
     chosen = settings.alternatives.chosen(task)
     if not chosen:
-        return {}
+        return []
     examples = read_examples(task, boards)
     policy = open_agent(model, task, settings).policy
-    table = RewardTable(dict(task.score))
+    attempts = []
+    for alternative in chosen:
+        label = f"{STAGE}: {alternative.name}"
+        try:
+            agent = _agent(policy, task, settings, alternative)
+        except CannotForceError as error:
+            say(f"{label}: left out: {error.message}")
+            attempts.append(Attempt(alternative, None, error.message))
+            continue
+        table = RewardTable(dict(task.score))
+        attempts.append(Attempt(alternative, measure_agent(agent, examples, table, settings, label=label)))
+    return attempts
 
-    def agent(alternative: Alternative) -> Agent:
-        shown = alternative.worked_examples
-        chat = settings.chat if shown is None else replace(settings.chat, worked_examples=shown)
-        return make_agent(policy, task, settings, chat, forced=alternative.forced)
 
-    return {
-        alternative: measure_agent(
-            agent(alternative), examples, table, settings, label=f"{STAGE}: {alternative.name}"
-        )
-        for alternative in chosen
-    }
+def _agent(policy: Policy, task: Task, settings: TrySettings, alternative: Alternative) -> Agent:
+    shown = alternative.worked_examples
+    chat = settings.chat if shown is None else replace(settings.chat, worked_examples=shown)
+    return make_agent(policy, task, settings, chat, forced=alternative.forced)
 
 
-def write_alternatives(folder: Path, measured: Mapping[Alternative, Measurement]) -> None:
+def write_alternatives(folder: Path, attempts: Sequence[Attempt]) -> None:
     """Write ``metrics.json``, ``conditions.json`` and a file of episodes for every known name.
 
     What was not measured has an empty file: DVC tracks the same files whatever is chosen.
@@ -68,19 +83,20 @@ def write_alternatives(folder: Path, measured: Mapping[Alternative, Measurement]
     Raises:
         DataError: the folder cannot be written.
     """
-    episodes: dict[str, Sequence[Episode]] = {a.name: m.episodes for a, m in measured.items()}
+    measured = _measured(attempts)
     with output_folder(folder) as draft:
-        write_json(draft / METRICS, {a.name: _record(a, m) for a, m in measured.items()})
-        write_json(draft / CONDITIONS, {a.name: m.conditions for a, m in measured.items()})
+        write_json(draft / METRICS, {a.alternative.name: _record(a) for a in attempts})
+        write_json(draft / CONDITIONS, {name: m.conditions for name, m in measured.items()})
         for name in NAMES:
-            write_episodes(draft / episodes_file(name), episodes.get(name, ()))
+            episodes = measured[name].episodes if name in measured else ()
+            write_episodes(draft / episodes_file(name), episodes)
 
 
-def mirror_alternatives(run: Run, measured: Mapping[Alternative, Measurement], folder: Path) -> None:
+def mirror_alternatives(run: Run, attempts: Sequence[Attempt], folder: Path) -> None:
     """Mirror figures and files to MLflow."""
-    for alternative, measurement in measured.items():
-        run.metrics(flat_metrics(f"alternatives/{alternative.name}", measurement.metrics))
-        run.artifact(folder / episodes_file(alternative.name), "alternatives")
+    for name, measurement in _measured(attempts).items():
+        run.metrics(flat_metrics(f"alternatives/{name}", measurement.metrics))
+        run.artifact(folder / episodes_file(name), "alternatives")
     for name in (METRICS, CONDITIONS):
         run.artifact(folder / name, "alternatives")
 
@@ -90,8 +106,14 @@ def episodes_file(name: str) -> str:
     return f"episodes-{name}.jsonl"
 
 
-def _record(alternative: Alternative, measurement: Measurement) -> dict[str, Any]:
-    return {"label": alternative.label, "description": alternative.description, **measurement.metrics}
+def _measured(attempts: Sequence[Attempt]) -> dict[str, Measurement]:
+    return {a.alternative.name: a.measurement for a in attempts if a.measurement is not None}
+
+
+def _record(attempt: Attempt) -> dict[str, Any]:
+    words = {"label": attempt.alternative.label, "description": attempt.alternative.description}
+    found = attempt.measurement
+    return {**words, **({"left_out": attempt.left_out} if found is None else found.metrics)}
 
 
 @dataclass(frozen=True)
@@ -101,13 +123,15 @@ class Tried:
     Attributes:
         label, description: what it is, in words.
         conditions: what it was measured under.
-        episodes: one judged reply each.
+        episodes: one judged reply each; none if it could not be measured.
+        left_out: why it could not be measured, or None.
     """
 
     label: str
     description: str
     conditions: dict[str, Any]
     episodes: list[Episode]
+    left_out: str | None = None
 
 
 def read_alternatives(folder: Path, task: Task) -> dict[str, Tried]:
@@ -116,18 +140,35 @@ def read_alternatives(folder: Path, task: Task) -> dict[str, Tried]:
     Raises:
         DataError: a file is missing or damaged.
     """
-    metrics = read_json(folder / METRICS, STAGE)
-    conditions = read_json(folder / CONDITIONS, STAGE, metrics.keys())
-    tried: dict[str, Tried] = {}
+    metrics = _read_metrics(folder / METRICS)
+    measured = [name for name, figures in metrics.items() if "left_out" not in figures]
+    conditions = read_json(folder / CONDITIONS, STAGE, measured)
+    return {
+        name: Tried(
+            figures["label"],
+            figures["description"],
+            conditions.get(name, {}),
+            read_episodes(folder / episodes_file(name), task.outcomes, STAGE),
+            figures.get("left_out"),
+        )
+        for name, figures in metrics.items()
+    }
+
+
+def _read_metrics(path: Path) -> dict[str, Any]:
+    metrics = read_json(path, STAGE)
     for name, figures in metrics.items():
-        if name not in NAMES or not {"label", "description"} <= set(figures):
+        if name not in NAMES or not isinstance(figures, dict) or not {"label", "description"} <= set(figures):
             raise DataError(
-                f"{folder / METRICS}, {name}: expected a known name with label and description",
+                f"{path}, {name}: expected a known name with label and description",
                 hint=f"dvc repro -f {STAGE}",
             )
-        episodes = read_episodes(folder / episodes_file(name), task.outcomes, STAGE)
-        tried[name] = Tried(figures["label"], figures["description"], conditions[name], episodes)
-    return tried
+    return metrics
+
+
+def measured_only(tried: Mapping[str, Tried]) -> dict[str, Tried]:
+    """Those that could be measured."""
+    return {name: alternative for name, alternative in tried.items() if alternative.left_out is None}
 
 
 def check_replies(tried: Mapping[str, Tried], baseline: Sequence[Episode]) -> None:
@@ -137,7 +178,7 @@ def check_replies(tried: Mapping[str, Tried], baseline: Sequence[Episode]) -> No
         ConditionsError: they did not.
     """
     expected = {e.key: e.example for e in baseline}
-    for name, alternative in tried.items():
+    for name, alternative in measured_only(tried).items():
         if {e.key: e.example for e in alternative.episodes} != expected:
             raise ConditionsError(
                 f"the alternative {name} and the baseline do not hold replies to the same examples",
@@ -151,7 +192,7 @@ def check_conditions(tried: Mapping[str, Tried], conditions: Mapping[str, Any]) 
     Raises:
         ConditionsError: they were not; names each difference with both values.
     """
-    for name, alternative in tried.items():
+    for name, alternative in measured_only(tried).items():
         lines = differences(alternative.conditions, conditions, (name, "retest"), but=PROMPT)
         if lines:
             raise ConditionsError(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ninegrid.evaluation.alternatives import Tried
+from ninegrid.evaluation.alternatives import Tried, measured_only
 from ninegrid.evaluation.episodes import Episode
 from ninegrid.evaluation.metrics import DECODINGS, player_scores
 from ninegrid.evaluation.settings import EvalSettings
@@ -50,10 +50,15 @@ class Cheaper:
         All episodes are replies to the same ``examples``.  Being the baseline, the plain untrained model
         is an alternative too, in particular its greedy replies.
         """
-        episodes = {"untrained": untrained, **{n: t.episodes for n, t in tried.items()}, "trained": trained}
+        measured = measured_only(tried)
+        episodes = {
+            "untrained": untrained,
+            **{n: t.episodes for n, t in measured.items()},
+            "trained": trained,
+        }
         texts = {
             "untrained": ("untrained", "The untrained model under the prompt of the baseline."),
-            **{name: (t.label, t.description) for name, t in tried.items()},
+            **{name: (t.label, t.description) for name, t in measured.items()},
             "trained": ("trained", "The policy after training, under the prompt of the baseline."),
         }
         return {
@@ -61,6 +66,7 @@ class Cheaper:
                 name: {"label": label, "description": text, **self._figures(episodes[name])}
                 for name, (label, text) in texts.items()
             },
+            "left_out": {t.label: t.left_out for t in tried.values() if t.left_out is not None},
             "players": self._players(examples),
             "trained_minus_best": self._against_best(episodes),
         }

@@ -103,7 +103,8 @@ def make_agent(
         forced: every reply is held to the format of one call of an offered tool.
 
     Raises:
-        NinegridError: the prompt does not show the tools, or the format cannot be forced.
+        CannotForceError: the format cannot be forced on this model or these tools.
+        NinegridError: the prompt does not show the tools.
     """
     chat = ChatFormat(policy.tokenizer, chat_settings, task)
     engine = choose_engine(policy.model, settings.engine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ninegrid.report.inputs import DECODINGS, Json, ReportInputs
@@ -34,6 +34,7 @@ class Section:
         milestones: names of the rates in each row.
         rows: alternatives, the trained policy, reference players.
         differences: (what is compared, the trained policy less the best alternative).
+        left_out: label of an alternative that could not be measured -> why.
     """
 
     answer: str
@@ -41,6 +42,7 @@ class Section:
     milestones: Sequence[str]
     rows: list[PolicyRow]
     differences: list[tuple[str, ChangeRow]]
+    left_out: Mapping[str, str]
 
 
 def section(inputs: ReportInputs) -> Section | None:
@@ -55,6 +57,7 @@ def section(inputs: ReportInputs) -> Section | None:
         milestones=list(inputs.milestones),
         rows=[*_policy_rows(found), *_player_rows(inputs, found)],
         differences=list(_differences(found)),
+        left_out=found["left_out"],
     )
 
 

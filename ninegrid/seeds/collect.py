@@ -31,13 +31,13 @@ def run_plan(root: Path, plan: Plan, folder: Path) -> Outcome:
         folder: keeps records and logs; must exist.
     """
     kept = {seed: read_record(_record(folder, seed), plan.digests[seed]) for seed in plan.seeds}
-    done = [result for result in kept.values() if result is not None]
-    for result in done:
-        say(f"repeat_seeds: seed {result.seed} is done: experiment {result.experiment}")
+    done = [known for known in kept.values() if known is not None]
+    for known in done:
+        say(f"repeat_seeds: seed {known.seed} is done: experiment {known.experiment}")
     progress = Progress("repeat_seeds: seeds", len(plan.seeds), done=len(done))
-    failed = []
+    failed: list[int] = []
     for seed in (seed for seed, result in kept.items() if result is None):
-        kept[seed] = result = _run_seed(root, plan, seed, folder)
+        result = kept[seed] = _run_seed(root, plan, seed, folder)
         if result is None:
             failed.append(seed)
         progress.advance(f"seed {seed} {'FAILED' if result is None else _headline(result)}")

@@ -132,7 +132,12 @@ def track(
 def _mirror(settings: TrackingSettings, stage: str, tags: Mapping[str, object], state: Path) -> Mirror:
     uri = store_uri(settings, state)
     git = git_tags(project_root())
-    described = {"ninegrid.stage": stage, "mlflow.source.name": stage, **git, **process_tags()}
+    described: dict[str, object] = {
+        "ninegrid.stage": stage,
+        "mlflow.source.name": stage,
+        **git,
+        **process_tags(),
+    }
     described |= {**experiment_tags(), **tags}
     texts = {safe_name(k): cut(as_text(v), TAG_LIMIT) for k, v in described.items()}
     revision = git.get("ninegrid.git_revision", "")[:7]
