@@ -234,6 +234,20 @@ def test_free_squares_with_the_marks_on_their_lines() -> None:
     assert task.user(example(".........")).split("\n") == [f"{square}:" for square in SQUARES]
 
 
+def test_lines_with_their_marks_and_free_squares() -> None:
+    """X 2 O / 4 5 6 / X O 9: eight lines by hand, each with a free square."""
+    task = TicTacToe(view="lines")
+    assert task.user(example(MIXED)).split("\n") == [
+        *("XO 2", "4 5 6", "XO 9"),
+        *("XX 4", "O 2 5", "O 6 9"),
+        *("X 5 9", "XO 5"),
+    ]
+    # A line without a free square is left out: here the first row, the first column and a diagonal.
+    assert task.user(example("XOXOX.O..")).split("\n") == ["XO 6", "O 8 9", "XO 8", "X 6 9", "XX 9"]
+    letters = task.perturbations()["letters"].task
+    assert letters.user(example(MIXED)).split("\n")[:2] == ["XO B", "D E F"]
+
+
 def test_perturbations_go_with_any_view() -> None:
     perturbed = {name: p.task for name, p in TicTacToe(view="squares").perturbations().items()}
     shown = {name: task.user(example(MIXED)) for name, task in perturbed.items()}
@@ -243,12 +257,12 @@ def test_perturbations_go_with_any_view() -> None:
     assert "OO can be won there, XX must be stopped there" in perturbed["plays_o"].system()
     assert shown["view_changed"] == TASK.user(example(MIXED))
     assert perturbed["view_changed"].system() == TASK.system()
-    assert PERTURBED["view_changed"].user(example(MIXED)) == TicTacToe(view="squares").user(example(MIXED))
+    assert PERTURBED["view_changed"].user(example(MIXED)) == TicTacToe(view="lines").user(example(MIXED))
     assert len({task.system() for name, task in perturbed.items() if name != EIGHT}) == 6
 
 
 def test_an_unknown_view_is_refused() -> None:
-    with pytest.raises(OutOfRange, match="view = 'rows', allowed: grid or squares"):
+    with pytest.raises(OutOfRange, match="view = 'rows', allowed: grid or squares or lines"):
         TicTacToe(view="rows")
 
 

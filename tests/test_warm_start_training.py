@@ -108,15 +108,14 @@ def teach_one_step(policy, chat, lessons, recipe):
 
 
 def test_it_learns_the_calls(policy, chat, examples):
-    rows, _ = taught(policy, chat, examples, replace(SFT, epochs=20, learning_rate=1e-2))
-    assert len(rows) == 40
-    assert rows[-1]["train/loss"] < rows[0]["train/loss"] / 4
-    assert rows[-1]["train/token_accuracy"] > 0.8
-    assert [row["step"] for row in rows] == list(range(1, 41))
+    rows, _ = taught(policy, chat, examples, replace(SFT, examples=3, epochs=12, learning_rate=3e-2))
+    assert rows[-1]["train/loss"] < rows[0]["train/loss"] / 2
+    assert rows[-1]["train/token_accuracy"] > rows[0]["train/token_accuracy"] + 0.3
+    assert [row["step"] for row in rows] == list(range(1, 13))
 
 
 def test_it_learns_the_preferences(policy, chat, examples):
-    rows, _ = taught(policy, chat, examples, replace(DPO, epochs=4, learning_rate=5e-3))
+    rows, _ = taught(policy, chat, examples, replace(DPO, examples=3, epochs=5, learning_rate=5e-3))
     assert rows[-1]["train/preferred"] == 1
     assert rows[-1]["train/loss"] < 0.6
 

@@ -55,8 +55,8 @@ REWORDINGS: Mapping[str, Rewording] = {
         lambda wording: replace(wording, between="|"),
     ),
     "view_changed": Rewording(
-        "The board is shown as three rows instead of free squares with their lines, or the other way round.",
-        lambda wording: replace(wording, view="grid" if wording.view == "squares" else "squares"),
+        "The board is shown as its lines instead of three rows, or as three rows instead of anything else.",
+        lambda wording: replace(wording, view="lines" if wording.view == "grid" else "grid"),
     ),
     "tool_renamed": Rewording(
         "The tool is called place_mark.",

@@ -64,8 +64,8 @@ class TicTacToe:
     Args:
         min_moves: fewest random moves before the policy is asked, 0 to ``max_moves``.
         max_moves: most random moves, up to 8; after nine the board is full.
-        view: how a board is shown: ``grid``, in three rows, or ``squares``, each free square with the
-            marks on the lines through it.
+        view: how a board is shown: ``grid``, in three rows; ``squares``, each free square with the
+            marks on the lines through it; or ``lines``, each line with its marks and its free squares.
 
     Raises:
         OutOfRange: for numbers of moves that leave no board to move on, and for an unknown view.

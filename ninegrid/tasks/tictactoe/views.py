@@ -41,11 +41,26 @@ def squares(board: Board, cells: Sequence[str]) -> Rows:
     ]
 
 
+def lines(board: Board, cells: Sequence[str]) -> Rows:
+    """A row for each line with a free square: its marks, X before O, then the names of its free squares."""
+    open_lines = [line for line in LINES if any(board[s - 1] == FREE for s in line)]
+    return [_line(board, cells, line) for line in open_lines]
+
+
+def _line(board: Board, cells: Sequence[str], line: Sequence[int]) -> list[str]:
+    marks = "".join(cells[s - 1] for s in _marked(board, line))
+    return [*([marks] if marks else []), *(cells[s - 1] for s in line if board[s - 1] == FREE)]
+
+
+def _marked(board: Board, line: Sequence[int]) -> list[int]:
+    """The squares of a line that hold a mark, X before O."""
+    return sorted((s for s in line if board[s - 1] != FREE), key=lambda s: board[s - 1], reverse=True)
+
+
 def _lines_through(board: Board, cells: Sequence[str], square: int) -> list[str]:
     """The marks of each line through ``square``, X before O."""
-    lines = [[s for s in line if board[s - 1] != FREE] for line in LINES if square in line]
-    ordered = (sorted(line, key=lambda s: board[s - 1], reverse=True) for line in lines if line)
-    return ["".join(cells[s - 1] for s in line) for line in ordered]
+    marked = (_marked(board, line) for line in LINES if square in line)
+    return ["".join(cells[s - 1] for s in line) for line in marked if line]
 
 
 VIEWS: Mapping[str, View] = {
@@ -73,4 +88,19 @@ VIEWS: Mapping[str, View] = {
             "win, leave {other}{other} and you lose. Pick the strongest: answer by calling {tool}."
         ),
     ),
+    "lines": View(
+        lines,
+        instructions=(
+            "You play {mark} in tic-tac-toe. Each line of the board is listed: its marks, then its free "
+            "squares. After {mark}{mark} stands the square that wins, after {other}{other} the square that "
+            "stops {other}. Call {tool} with the {noun} of the best free square."
+        ),
+        reworded=(
+            "This is a game of noughts and crosses, and it is your turn with {mark}. You see what stands in "
+            "every row, column and diagonal, and then the {noun} of each square that nobody has taken there: "
+            "fill {mark}{mark} and you win, leave {other}{other} and you lose. Pick the strongest square: "
+            "answer by calling {tool}."
+        ),
+    ),
 }
+"""How a board can be shown.  What each is worth to a policy that learns is in docs/learning.md."""
