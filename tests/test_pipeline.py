@@ -27,7 +27,10 @@ STAGES = [
     *("fetch_model", "generate_boards", "audit_reward", "baseline_eval", "try_alternatives"),
     *("warm_start", "train_gspo", "retest", "perturb_retest"),
 ]
-RANDOM = ("experiment=smoke", "tracking=disabled")
+RANDOM = (
+    *("experiment=smoke", "tracking=disabled"),
+    "alternatives.names=[more_examples,forced,forced_more_examples]",
+)
 SMOKE = (*RANDOM, "model=talker", "train.learning_rate=0.01")
 
 
