@@ -105,7 +105,7 @@ def measure(subject: Subject) -> Report:
 
 def _prepare(copy: ProjectCopy, plan: Plan, progress: Progress) -> None:
     """Make the smoke preset the copy's default, run the pipeline once, commit."""
-    copy.edit("conf/config.yaml", "experiment: null", "experiment: smoke")
+    copy.edit("conf/config.yaml", "experiment: default", "experiment: smoke")
     copy.edit("conf/config.yaml", "tracking: mlflow", f"tracking: {plan.tracking}")
     copy.python("-m", "ninegrid.params")
     progress.advance("the copy's settings")

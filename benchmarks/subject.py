@@ -15,6 +15,9 @@ from ninegrid.paths import PathSettings
 
 UNTRAINED, LEARNED = "untrained", "learned"
 
+OBJECTIVE = "train=gspo"
+"""What is timed: one advantage for each reply, which TRL's trainer can do too."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -74,6 +77,7 @@ def of_project() -> Subject:
         starts={UNTRAINED: str(paths.folder("model")), LEARNED: str(paths.folder("policy"))},
         train=str(boards / "train.jsonl"),
         heldout=str(boards / "heldout.jsonl"),
+        overrides=(OBJECTIVE,),
     )
     needed = [*(f"{folder}/model.safetensors" for folder in subject.starts.values())]
     for path in (*needed, subject.train, subject.heldout):
@@ -96,6 +100,6 @@ def tiny(folder: Path) -> Subject:
         starts={LEARNED: str(folder / "model")},
         train=str(folder / "train.jsonl"),
         heldout=str(folder / "heldout.jsonl"),
-        overrides=("model=tiny_random", "chat.worked_examples=1", "decoding.max_new_tokens=4"),
+        overrides=(OBJECTIVE, "model=tiny_random", "chat.worked_examples=1", "decoding.max_new_tokens=4"),
         quick=True,
     )

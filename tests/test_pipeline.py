@@ -63,7 +63,7 @@ def test_what_reruns_when(project):
     project.params(*SMOKE, "reward.win=2", "boards.seed=7", "boards.count=70")
     assert sorted(repro(project)) == sorted(STAGES[1:])
     project.params(*SMOKE, "reward.win=2", "boards.seed=7", "boards.count=70", "alternatives.names=[]")
-    assert sorted(repro(project)) == ["perturb_retest", "retest", "try_alternatives"]
+    assert sorted(repro(project)) == ["retest", "try_alternatives"]
 
     # Back to settings that have been run before: DVC's run cache has the outputs.
     project.params(*SMOKE)
@@ -105,7 +105,7 @@ def test_episodes_can_be_judged_again(project, tictactoe):
 
 def test_an_experiment_composes_and_reruns_two_stages(project):
     conf = project.root / "conf" / "config.yaml"
-    text = conf.read_text().replace("experiment: null", "experiment: smoke")
+    text = conf.read_text().replace("experiment: default", "experiment: smoke")
     conf.write_text(text.replace("tracking: mlflow", "tracking: disabled"))
     smoke = project.root / "conf" / "experiment" / "smoke.yaml"
     smoke.write_text(smoke.read_text().replace("tiny_random", "talker"))
