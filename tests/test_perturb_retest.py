@@ -35,7 +35,10 @@ from stages.perturb_retest import main as stage
 
 TASK = TicTacToe()
 BOARDS = [Example(f"b{i}", f"class {i}", e.data) for i, e in enumerate(TASK.generate(4, seed=0))]
-TRAINING = {"model": "some model", "algorithm": "gspo", "steps": 3, "seed": 1, "weights_sha256": "0"}
+TRAINING = {
+    **{"model": "some model", "algorithm": "gspo", "warm_start": "none"},
+    **{"steps": 3, "seed": 1, "weights_sha256": "0"},
+}
 ASKED = Asked("same\nusual", "same\nother <b>", 120.0, 28)
 
 
