@@ -1,7 +1,7 @@
 """The picture of docs/learning.md: how trainings with different settings went, from their kept step tables.
 
-Run as ``python -m benchmarks.learning``: reads ``docs/learning/*.csv`` and writes ``docs/images/learning.png``.
-It measures nothing.
+Run as ``python -m benchmarks.learning``: reads ``docs/learning/*.csv``, writes ``docs/images/learning.png``
+and measures nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
     _curves(left, tables, REWARD, "mean training reward")
     for level, label in ((RANDOM_LEGAL, "random legal play"), (BEST, "perfect play")):
         left.axhline(level, color="#777777", linewidth=1, linestyle=":")
-        left.annotate(label, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+        left.annotate(
+            label, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8
+        )
     left.set_ylim(-0.8, 1)
     _curves(right, tables, ENTROPY, "entropy of the chosen square, nats")
     right.set_ylim(0, None)
