@@ -177,7 +177,7 @@ def test_without_steps_the_retest_measures_the_warm_start_alone(project):
     assert trained(project) == weights(project, "model")
 
     project.params(*smoke, "warm_start=sft", "warm_start.examples=6", "warm_start.learning_rate=0.01")
-    assert repro(project) == ["warm_start", "train_gspo", "retest"]
+    assert repro(project) == ["warm_start", "train_gspo", "retest", "perturb_retest"]
     assert trained(project) == weights(project, "warm_start/model")
     assert trained(project) != weights(project, "model")
     page = (project.root / "data/retest/report.html").read_text()
@@ -188,7 +188,7 @@ def test_without_steps_the_retest_measures_the_warm_start_alone(project):
 
     # Any step goes on from there, and its policy is another one.
     project.params(*smoke[:-1], "warm_start=sft", "warm_start.examples=6", "warm_start.learning_rate=0.01")
-    assert repro(project) == ["train_gspo", "retest"]
+    assert repro(project) == ["train_gspo", "retest", "perturb_retest"]
     assert json.loads((project.root / "data/train/metrics.json").read_text())["warm_start"] == "sft"
 
 

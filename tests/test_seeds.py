@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -21,7 +16,7 @@ from ninegrid.seeds.plan import code_digest, default_name, make_plan
 from ninegrid.seeds.results import DECODINGS, Figures, SeedResult, read_record, write_record
 from ninegrid.seeds.spread import seeds_above, spread, spreads, summary
 from ninegrid.seeds.table import csv_rows, tables
-from tests.conftest import ROOT, make_project
+from tests.conftest import ROOT
 
 SMOKE = ("experiment=smoke", "model=talker", "tracking=disabled", "train.steps=1", "train.learning_rate=0.01")
 
@@ -159,7 +154,7 @@ def test_seeds_run_beside_the_workspace_and_only_what_is_missing_runs_again(proj
     with (folder / "seeds.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["seed"] for row in rows] == ["1", "2"]
-    assert stages_run(project, 2) == ["train_gspo", "retest"]
+    assert stages_run(project, 2) == ["train_gspo", "retest", "perturb_retest"]
     assert "over seeds" in first.stdout and "[seed 2] > python -m stages.retest" in first.stderr
     told = json.loads((folder / "summary.json").read_text())
     assert set(told["beside"]) >= {"baseline", "random_legal", "minimax"}
@@ -196,33 +191,6 @@ def test_seeds_run_beside_the_workspace_and_only_what_is_missing_runs_again(proj
     assert third.returncode == 1, third.stderr
     assert "three is not to be" in (folder / "seed-3.log").read_text()
     assert f"seed 3 failed; see {folder / 'seed-3.log'}" in third.stderr
-    assert stages_run(project, 1) == ["train_gspo", "retest"]
+    assert stages_run(project, 1) == ["train_gspo", "retest", "perturb_retest"]
     told = json.loads((folder / "summary.json").read_text())
     assert (told["seeds"], told["failed"]) == ([1], [3])
-
-
-@pytest.mark.slow
-def test_an_interrupted_seed_leaves_nothing_running_and_goes_on_later(tmp_path, talker_dir):
-    project = make_project(tmp_path, talker_dir)
-    arguments = ("--seeds", "1", *SMOKE, "train.steps=60", "train.n_samples=8")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stages.repeat_seeds", "--name", "x", *arguments],
-        cwd=project.root,
-        env=project.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    checkpoints = project.root / ".ninegrid/checkpoints"
-    deadline = time.monotonic() + 300
-    while not list(checkpoints.glob("*/checkpoint.pt")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGINT)
-    said = process.communicate()[1]
-    assert process.returncode == 130, said
-    assert "train_gspo: stopped" in said
-    assert "repeat_seeds: stopped" in said
-    assert list((project.root / ".dvc/tmp/exps/standalone").glob("tmp*")) == []
-    assert repeat(project, *arguments).returncode == 0
-    assert "resuming after step" in (project.root / ".ninegrid/seeds/x/seed-1.log").read_text()
