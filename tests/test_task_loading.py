@@ -123,7 +123,7 @@ def test_classes_of_other_shapes_plug_in() -> None:
     ("arguments", "message"),
     [
         ({"max_move": 3}, "unknown setting task.max_move; did you mean task.max_moves?"),
-        ({"colour": 3}, "unknown setting task.colour; task has min_moves, max_moves"),
+        ({"colour": 3}, "unknown setting task.colour; task has min_moves, max_moves, view"),
         ({"max_moves": 9}, "task.max_moves = 9, allowed: 0 to 8"),
         ({"max_moves": "six"}, "task.max_moves = 'six', expected a whole number"),
         ({"max_moves": True}, "task.max_moves = True, expected a whole number"),
