@@ -6,6 +6,7 @@ and measures nothing.
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 
 import pandas as pd
@@ -56,7 +57,7 @@ def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
 
 
 def _curves(axes: Axes, tables: dict[str, pd.DataFrame], column: str, label: str) -> None:
-    for colour, (name, table) in zip(COLOURS, tables.items(), strict=False):
+    for colour, (name, table) in zip(cycle(COLOURS), tables.items(), strict=False):
         smooth = table[column].rolling(WINDOW, min_periods=1).mean()
         style = "-" if name.startswith("lines") else "--"
         axes.plot(table["step"], smooth, style, color=colour, label=name, linewidth=1.8)

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ninegrid.chat.format import ChatFormat
-from ninegrid.chat.parser import parse_reply
-from ninegrid.chat.template import call_turn
 from ninegrid.errors import SettingsError
 from ninegrid.evaluation.episodes import Episode
 from ninegrid.evaluation.evaluate import evaluate
@@ -119,7 +117,5 @@ def describe(plain: ChatFormat, perturbed: ChatFormat, case: Case) -> Asked:
 
 def _call_tokens(chat: ChatFormat, worked: WorkedExample) -> int:
     """Tokens of a call as the template writes it, and the stop token."""
-    turns = [{"role": "user", "content": chat.task.user(worked.example)}, call_turn(worked.call)]
-    text = chat.template.render(chat.tokenizer, turns, chat.task.tools)
-    start, end = parse_reply(text).calls[-1].span
-    return len(chat.tokenizer(text[start:end], add_special_tokens=False)["input_ids"]) + 1
+    text = chat.template.call_text(chat.tokenizer, worked.call, chat.task.tools)
+    return len(chat.tokenizer(text, add_special_tokens=False)["input_ids"]) + 1
