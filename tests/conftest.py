@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# The tests run on all cores side by side; more threads than that only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A test run must not write into the store of the project it tests.
 os.environ.pop("MLFLOW_TRACKING_URI", None)
 
@@ -158,3 +160,25 @@ def make_project(folder: Path, talker: Path) -> Project:
 def project(tmp_path: Path, talker_dir: Path) -> Project:
     """A throw-away copy of the project with the model's download at hand."""
     return make_project(tmp_path, talker_dir)
+
+
+SMOKE = ("experiment=smoke", "tracking=disabled", "model=talker", "train.learning_rate=0.01")
+"""Settings under which the whole loop runs, and learns something, in seconds."""
+
+
+@pytest.fixture(scope="session")
+def whole_loop(tmp_path_factory: pytest.TempPathFactory, talker_dir: Path) -> Project:
+    """A project copy in which the loop of `SMOKE` has run, and is committed; to be copied, not changed."""
+    made = make_project(tmp_path_factory.mktemp("whole"), talker_dir)
+    made.params(*SMOKE)
+    made.dvc("repro")
+    made.git("add", "-A")
+    made.git("commit", "-qm", "the loop has run")
+    return made
+
+
+@pytest.fixture
+def finished(tmp_path: Path, whole_loop: Project) -> Project:
+    """A throw-away project in which the loop of `SMOKE` has run."""
+    shutil.copytree(whole_loop.root, tmp_path / "project", symlinks=True)
+    return Project(tmp_path / "project")

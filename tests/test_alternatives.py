@@ -9,12 +9,12 @@ import pytest
 from ninegrid.chat.format import ChatSettings
 from ninegrid.config import bind
 from ninegrid.errors import ConditionsError, DataError, SettingsError
+from ninegrid.evaluation.alternative_files import episodes_file, write_nothing
 from ninegrid.evaluation.alternative_settings import NAMES, AlternativeSettings
 from ninegrid.evaluation.alternatives import (
     Tried,
     check_conditions,
     check_replies,
-    episodes_file,
     read_alternatives,
     try_alternatives,
     write_alternatives,
@@ -124,10 +124,8 @@ def test_only_what_shows_more_examples_has_another_prompt(measured):
     assert prompts == {"more_examples": 5, "forced": 2, "forced_more_examples": 5}
 
 
-def test_with_nothing_chosen_no_model_is_loaded_and_the_files_are_empty(tmp_path, tictactoe):
-    settings = try_settings(names=())
-    attempts = try_alternatives(tmp_path / "no model", tmp_path / "no boards", tictactoe, settings)
-    write_alternatives(tmp_path / "out", attempts)
+def test_with_nothing_chosen_the_files_are_there_and_empty(tmp_path, tictactoe):
+    write_nothing(tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"metrics.json", "conditions.json", *map(episodes_file, NAMES)}
     assert (tmp_path / "out" / episodes_file("forced")).read_text() == ""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -16,9 +22,9 @@ from ninegrid.seeds.plan import code_digest, default_name, make_plan
 from ninegrid.seeds.results import DECODINGS, Figures, SeedResult, read_record, write_record
 from ninegrid.seeds.spread import seeds_above, spread, spreads, summary
 from ninegrid.seeds.table import csv_rows, tables
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SMOKE
 
-SMOKE = ("experiment=smoke", "model=talker", "tracking=disabled", "train.steps=1", "train.learning_rate=0.01")
+ONE_STEP = (*SMOKE, "train.steps=1")
 
 
 def result(seed, score, low, high, **changes):
@@ -146,9 +152,11 @@ def stages_run(project, seed):
 
 
 @pytest.mark.slow
-def test_seeds_run_beside_the_workspace_and_only_what_is_missing_runs_again(project):
+def test_seeds_run_beside_the_workspace_and_only_what_is_missing_runs_again(finished):
+    project = finished
     params = (project.root / "params.yaml").read_bytes()
-    first = repeat(project, "--seeds", "1,2", *SMOKE)
+    data = {path: path.stat().st_mtime_ns for path in (project.root / "data").rglob("*")}
+    first = repeat(project, "--seeds", "1,2", *ONE_STEP)
     assert first.returncode == 0, first.stderr
     folder = project.root / ".ninegrid/seeds/x"
     with (folder / "seeds.csv").open() as file:
@@ -170,13 +178,65 @@ def test_seeds_run_beside_the_workspace_and_only_what_is_missing_runs_again(proj
     assert float(rows[1]["sampled/legal"]) == pytest.approx(found["milestones"]["legal"]["rate"])
     assert (project.root / "params.yaml").read_bytes() == params
     assert project.git("status", "--porcelain").stdout == ""
-    assert list((project.root / "data").iterdir()) == []
+    assert {path: path.stat().st_mtime_ns for path in (project.root / "data").rglob("*")} == data
 
-    again = repeat(project, "--seeds", "1,2", *SMOKE)
+    again = repeat(project, "--seeds", "1,2", *ONE_STEP)
     assert again.returncode == 0
     assert "[seed" not in again.stderr
     assert again.stdout == first.stdout
     # A lost record is taken from the experiment again.
     (folder / "seed-2.json").unlink()
-    assert "[seed" not in repeat(project, "--seeds", "2", *SMOKE).stderr
+    assert "[seed" not in repeat(project, "--seeds", "2", *ONE_STEP).stderr
     assert (folder / "seed-2.json").exists()
+
+
+@pytest.mark.slow
+def test_a_seed_that_fails_does_not_stop_the_next_and_other_code_is_run_again(finished):
+    project = finished
+    assert repeat(project, "--seeds", "1", *ONE_STEP).returncode == 0
+    stage = project.root / "stages/train_gspo.py"
+    start = "    paths, start = settings.paths, starting_model(settings.paths)\n"
+    refusal = "    if settings.train.seed == 3:\n        raise SystemExit('three is not to be')\n"
+    assert start in stage.read_text()
+    stage.write_text(stage.read_text().replace(start, refusal + start))
+
+    folder = project.root / ".ninegrid/seeds/x"
+    again = repeat(project, "--seeds", "3,1", *ONE_STEP)
+    assert again.returncode == 1, again.stderr
+    assert "three is not to be" in (folder / "seed-3.log").read_text()
+    assert f"seed 3 failed; see {folder / 'seed-3.log'}" in again.stderr
+    assert stages_run(project, 1)[0] == "train_gspo"
+    told = json.loads((folder / "summary.json").read_text())
+    assert (told["seeds"], told["failed"]) == ([1], [3])
+
+
+@pytest.mark.slow
+def test_an_interrupted_seed_leaves_nothing_running_and_goes_on_later(finished):
+    project = finished
+    arguments = ("--seeds", "1", *SMOKE, "train.steps=60", "train.n_samples=8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stages.repeat_seeds", "--name", "x", *arguments],
+        cwd=project.root,
+        env=project.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 900
+        while not list((project.root / ".ninegrid/checkpoints").glob("*/checkpoint.pt")):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=300)[1]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, said
+    assert "train_gspo: stopped" in said
+    assert "repeat_seeds: stopped" in said
+    assert list((project.root / ".dvc/tmp/exps/standalone").glob("tmp*")) == []
+    assert repeat(project, *arguments).returncode == 0
+    assert "resuming after step" in (project.root / ".ninegrid/seeds/x/seed-1.log").read_text()

@@ -219,7 +219,7 @@ def test_a_bonus_keeps_the_decision_undecided(agent, published, examples, tmp_pa
     """The entropy of the decision after training with a large steered bonus, and without any."""
     start = {k: v.clone() for k, v in agent.policy.model.state_dict().items()}
     plain = replace(SETTINGS, steps=25, algorithm="gspo_token", credit="branch")
-    with_bonus = replace(plain, entropy_bonus=0.5, entropy_target=2.0)
+    with_bonus = replace(plain, entropy_bonus=0.5, entropy_target=3.3)
     ends, bonuses = {}, {}
     for name, settings in {"plain": plain, "bonus": with_bonus}.items():
         agent.policy.model.load_state_dict(start)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ninegrid.errors import CannotForceError, ConditionsError, DataError
+from ninegrid.evaluation.alternative_files import CONDITIONS, METRICS, episodes_file
 from ninegrid.evaluation.alternative_settings import NAMES, Alternative, AlternativeSettings
-from ninegrid.evaluation.conditions import FILE as CONDITIONS
 from ninegrid.evaluation.conditions import differences
 from ninegrid.evaluation.episodes import Episode, read_episodes, write_episodes
 from ninegrid.evaluation.measure import Measurement, MeasureSettings, flat_metrics, measure_agent
@@ -23,7 +23,6 @@ from ninegrid.tasks.protocol import Task
 from ninegrid.tracking import Run
 
 STAGE = "try_alternatives"
-METRICS = "metrics.json"
 PROMPT = frozenset({"prompt_sha256", "prompts_sha256"})
 """Conditions in which an alternative may differ from the retest: what it shows is a part of what it is."""
 
@@ -47,16 +46,13 @@ class Attempt:
 def try_alternatives(model: Path, boards: Path, task: Task, settings: TrySettings) -> list[Attempt]:
     """Measure each chosen alternative with the untrained model in the folder ``model``.
 
-    Rewards are the task's fixed score, as in the baseline.  With nothing chosen no model is loaded.
+    Rewards are the task's fixed score, as in the baseline.
     Where the format of a call cannot be forced, that is said, and what would force it is left out.
     """
-    chosen = settings.alternatives.chosen(task)
-    if not chosen:
-        return []
     examples = read_examples(task, boards)
     policy = open_agent(model, task, settings).policy
     attempts = []
-    for alternative in chosen:
+    for alternative in settings.alternatives.chosen(task):
         label = f"{STAGE}: {alternative.name}"
         try:
             agent = _agent(policy, task, settings, alternative)
@@ -99,11 +95,6 @@ def mirror_alternatives(run: Run, attempts: Sequence[Attempt], folder: Path) -> 
         run.artifact(folder / episodes_file(name), "alternatives")
     for name in (METRICS, CONDITIONS):
         run.artifact(folder / name, "alternatives")
-
-
-def episodes_file(name: str) -> str:
-    """Name of the file that holds the episodes of an alternative."""
-    return f"episodes-{name}.jsonl"
 
 
 def _measured(attempts: Sequence[Attempt]) -> dict[str, Measurement]:
