@@ -95,5 +95,8 @@ class Larger:
     def stratum(self, example):
         return f"gap={abs(example.data['first'] - example.data['second'])}"
 
+    def kind(self, example):
+        return "first" if example.data["first"] > example.data["second"] else "second"
+
     def draw(self, example, calls):
         return f'<svg viewBox="0 0 9 9" role="img"><title>{example.data["first"]}</title></svg>'

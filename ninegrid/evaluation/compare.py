@@ -11,7 +11,7 @@ import numpy as np
 
 from ninegrid.errors import ConditionsError
 from ninegrid.evaluation.episodes import Episode
-from ninegrid.evaluation.metrics import DECODINGS
+from ninegrid.evaluation.metrics import DECODINGS, player_scores
 from ninegrid.evaluation.settings import EvalSettings
 from ninegrid.evaluation.statistics import cluster_bootstrap, mcnemar
 from ninegrid.reward import RewardTable
@@ -75,6 +75,7 @@ class Comparison:
                 "worsened": _flips(pairs, lambda b, a: a.score < b.score),
             },
             "subsets": self._subsets(pairs),
+            "kinds": self._kinds(pairs),
         }
 
     def _quantities(self) -> dict[str, Quantity]:
@@ -92,6 +93,20 @@ class Comparison:
             name: {"n": len(part), "score": self._changes(part, {"score": _score})["score"]}
             for name, part in parts.items()
             if part
+        }
+
+    def _kinds(self, pairs: Sequence[Pair]) -> dict[str, Any]:
+        """Score by what a board asks for, the most frequent first, with what the reference players expect."""
+        parts: dict[str, list[Pair]] = {}
+        for pair in pairs:
+            parts.setdefault(self.task.kind(self.task.parse(pair[0].example)), []).append(pair)
+        return {
+            kind: {
+                "n": len(part),
+                "score": self._changes(part, {"score": _score})["score"],
+                "players": player_scores(self.task, [self.task.parse(b.example) for b, _ in part]),
+            }
+            for kind, part in sorted(parts.items(), key=lambda item: (-len(item[1]), item[0]))
         }
 
     def _changes(

@@ -130,6 +130,7 @@ def _context(inputs: ReportInputs, steps: Rows, figures: list[Rendered]) -> dict
         "audit": audit_section(inputs.audit),
         "cheaper": cheaper.section(inputs),
         "subsets": tables.subset_rows(inputs),
+        "kinds": tables.kind_rows(inputs),
         "mcnemar": tables.mcnemar_rows(inputs),
         "step_header": header,
         "step_rows": rows,

@@ -195,6 +195,31 @@ def subset_rows(inputs: ReportInputs) -> list[tuple[str, str, int, ChangeRow]]:
     ]
 
 
+@dataclass(frozen=True)
+class KindRow:
+    """Score on one kind of example, with what each reference player expects there, weakest first."""
+
+    decoding: str
+    replies: int
+    score: ChangeRow
+    players: list[str]
+
+
+def kind_rows(inputs: ReportInputs) -> list[KindRow]:
+    """The most frequent kind first; nothing where all examples are of one kind."""
+    return [
+        KindRow(
+            decoding,
+            int(kind["n"]),
+            change_row(name, kind["score"]),
+            [number(kind["players"][player]) for player in inputs.players],
+        )
+        for decoding in DECODINGS
+        if len(inputs.comparison[decoding]["kinds"]) > 1
+        for name, kind in inputs.comparison[decoding]["kinds"].items()
+    ]
+
+
 def step_rows(steps: Sequence[Mapping[str, float | None]]) -> tuple[list[str], list[list[str]]]:
     """Header and about a dozen evenly spaced rows of the training log, first and last among them."""
     columns = [c for c in STEP_COLUMNS if any(row.get(c[0]) is not None for row in steps)]

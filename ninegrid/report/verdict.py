@@ -102,6 +102,7 @@ def _findings(inputs: ReportInputs, steps: Rows) -> Iterator[Finding]:
     yield from _yardstick(inputs)
     yield _one_by_one(inputs)
     yield from _subsets(inputs)
+    yield from _left(inputs)
     yield from _reward(inputs)
     yield from _truncated(inputs)
     yield from _training(steps)
@@ -214,6 +215,24 @@ def _subsets(inputs: ReportInputs) -> Iterator[Finding]:
         f"Where the choice matters ({count(subset['n'], 'sampled reply', 'sampled replies')} on "
         f"{inputs.unit[1]} whose legal answers do not all pay the same) the score went from "
         f"{number(score['before'])} to {number(score['after'])} ({interval_text(inputs, score)}){noise}.",
+    )
+
+
+def _left(inputs: ReportInputs) -> Iterator[Finding]:
+    """Where most of what the best reference player earns is still missing."""
+    kinds = inputs.comparison["sampled"]["kinds"]
+    best = {name: max(kind["players"].values(), default=0.0) for name, kind in kinds.items()}
+    missing = {name: kind["n"] * (best[name] - kind["score"]["after"]) for name, kind in kinds.items()}
+    short = sum(gap for gap in missing.values() if gap > 0)
+    if len(kinds) < 2 or short <= 0:
+        return
+    name = max(missing, key=lambda kind: missing[kind])
+    kind = kinds[name]
+    yield Finding(
+        "note",
+        f"Most of what is still missing, {percent(missing[name] / short)} of it, is on {inputs.unit[1]} that "
+        f"ask for “{name}”: there {count(kind['n'], 'sampled reply', 'sampled replies')} score "
+        f"{number(kind['score']['after'])} where {number(best[name])} is possible.",
     )
 
 

@@ -166,6 +166,10 @@ class Task(Protocol):
         """The label by which the manifest counts examples (for a board its number of marks)."""
         ...
 
+    def kind(self, example: Example) -> str:
+        """What ``example`` asks for, in a few words: one of a few labels, by which scores are told apart."""
+        ...
+
     def draw(self, example: Example, calls: Mapping[str, ToolCall | None]) -> str:
         """A small self-contained SVG of ``example`` with the named calls marked on it."""
         ...

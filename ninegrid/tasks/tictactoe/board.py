@@ -123,6 +123,13 @@ def winning_squares(board: Board) -> tuple[int, ...]:
 
 
 @cache
+def threatened_squares(board: Board) -> tuple[int, ...]:
+    """The free squares on which the other player would complete a line, ascending."""
+    other = O if to_move(board) == X else X
+    return tuple(s for s in free_squares(board) if has_line(board[: s - 1] + other + board[s:], other))
+
+
+@cache
 def best_squares(board: Board) -> tuple[int, ...]:
     """The squares that earn the most: those that win at once, or else the optimal ones."""
     return winning_squares(board) or optimal_squares(board)

@@ -34,6 +34,9 @@ from ninegrid.tasks.tictactoe.board import (
     is_finished,
     marks,
     optimal_squares,
+    threatened_squares,
+    to_move,
+    value,
     winning_squares,
 )
 from ninegrid.tasks.tictactoe.draw import draw_board
@@ -153,6 +156,16 @@ class TicTacToe:
 
     def stratum(self, example: Example) -> str:
         return f"marks={marks(_board(example))}"
+
+    def kind(self, example: Example) -> str:
+        board = _board(example)
+        if winning_squares(board):
+            return "win at once"
+        if value(board) * (1 if to_move(board) == X else -1) < 0:
+            return "lost already"
+        if threatened_squares(board):
+            return "must block"
+        return "win by force" if value(board) else "keep the draw"
 
     def draw(self, example: Example, calls: Mapping[str, ToolCall | None]) -> str:
         """The board as the rules see it, its squares numbered 1 to 9, in whatever words it was told."""
