@@ -26,27 +26,46 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT_FILES = ("conf", "ninegrid", "stages", "dvc.yaml", "params.yaml", "pyproject.toml", "README.md")
 
 
-def _fetched(group: str, folder: Path) -> Path:
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder ``name`` of this test run, filled by the first of its processes that asks for it.
+
+    It is shared by all of them: to be read or copied, not changed.
+    """
+    from filelock import FileLock
+
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, finished = shared / name, shared / f"{name}.finished"
+    with FileLock(shared / f"{name}.lock"):
+        if not finished.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            finished.touch()
+    return folder
+
+
+def _fetched(group: str, factory: pytest.TempPathFactory) -> Path:
     from ninegrid.config import bind
     from ninegrid.params import compose
     from ninegrid.policy.settings import ModelSettings
     from ninegrid.policy.sources import fetch
 
     settings = bind(ModelSettings, compose([f"model={group}"])["model"], "model")
-    fetch(settings, folder, ROOT / ".ninegrid" / "downloads")
-    return folder
+    downloads = ROOT / ".ninegrid" / "downloads"
+    return made_once(factory, group, lambda folder: fetch(settings, folder / "model", downloads)) / "model"
 
 
 @pytest.fixture(scope="session")
 def smollm2_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The default model as `fetch_model` leaves it."""
-    return _fetched("smollm2_135m", tmp_path_factory.mktemp("smollm2") / "model")
+    return _fetched("smollm2_135m", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random weights with the real tokenizer, as `fetch_model` leaves them."""
-    return _fetched("tiny_random", tmp_path_factory.mktemp("tiny") / "model")
+    return _fetched("tiny_random", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +106,7 @@ def talker_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of ten thousand weights that talks in whole tool calls (see ``tests/talker.py``)."""
     from tests.talker import write_talker
 
-    return write_talker(tmp_path_factory.mktemp("talker") / "model")
+    return made_once(tmp_path_factory, "talker", lambda folder: write_talker(folder / "model")) / "model"
 
 
 class Project:
@@ -169,12 +188,15 @@ SMOKE = ("experiment=smoke", "tracking=disabled", "model=talker", "train.learnin
 @pytest.fixture(scope="session")
 def whole_loop(tmp_path_factory: pytest.TempPathFactory, talker_dir: Path) -> Project:
     """A project copy in which the loop of `SMOKE` has run, and is committed; to be copied, not changed."""
-    made = make_project(tmp_path_factory.mktemp("whole"), talker_dir)
-    made.params(*SMOKE)
-    made.dvc("repro")
-    made.git("add", "-A")
-    made.git("commit", "-qm", "the loop has run")
-    return made
+
+    def make(folder: Path) -> None:
+        made = make_project(folder, talker_dir)
+        made.params(*SMOKE)
+        made.dvc("repro")
+        made.git("add", "-A")
+        made.git("commit", "-qm", "the loop has run")
+
+    return Project(made_once(tmp_path_factory, "whole_loop", make) / "project")
 
 
 @pytest.fixture
