@@ -146,6 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides of conf/")
     parser.add_argument("--check", action="store_true", help="validate params.yaml and change nothing")
     options = parser.parse_args(arguments)
+    if options.check and options.overrides:
+        parser.error(f"--check looks at params.yaml as it is; leave out {' '.join(options.overrides)}")
     try:
         if options.check:
             validate(read_params())

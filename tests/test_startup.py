@@ -76,3 +76,15 @@ def test_without_a_perturbation_nothing_heavy_is_needed(tmp_path):
     done = run("stages.perturb_retest", f"paths.perturbed={tmp_path}/out")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out/perturbed.json").exists()
+
+
+def test_without_an_alternative_nothing_heavy_is_needed(tmp_path):
+    done = run("stages.try_alternatives", f"paths.alternatives={tmp_path}/out")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out/metrics.json").read_text()) == {}
+
+
+def test_a_check_of_params_takes_no_overrides_that_it_would_not_look_at():
+    refused = run("ninegrid.params", "--check", "train=nonsense")
+    assert refused.returncode == 2
+    assert "leave out train=nonsense" in refused.stderr
