@@ -20,7 +20,9 @@ PICTURE = project_root() / "docs" / "images" / "learning.png"
 
 REWARD, ENTROPY = "rollout/rewards_mean", "rollout/decision_entropy"
 WINDOW = 5
-RANDOM_LEGAL, BEST = 0.48, 0.92
+VIEWS = {"lines": ("lines", "strong"), "squares": ("squares",)}
+"""The views of the board, and what the names of the runs with them begin with."""
+LEVELS = {0.48: "random legal play", 0.92: "perfect play"}
 COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#E69F00", "#000000")
 """Told apart with any kind of colour vision (Okabe and Ito)."""
 
@@ -40,29 +42,36 @@ def kept() -> dict[str, pd.DataFrame]:
 
 
 def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
-    """Reward and entropy of the decision of every run, as moving means over `WINDOW` steps."""
-    figure = Figure(figsize=(10, 4.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    _curves(left, tables, REWARD, "mean training reward")
-    for level, label in ((RANDOM_LEGAL, "random legal play"), (BEST, "perfect play")):
-        left.axhline(level, color="#777777", linewidth=1, linestyle=":")
-        left.annotate(
-            label, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8
+    """Reward and entropy of the decision of every run, as moving means over `WINDOW` steps.
+
+    A column for each view of the board: what is shown decides more than all else that differs.
+    """
+    figure = Figure(figsize=(10, 7.2), layout="constrained")
+    panels = figure.subplots(2, len(VIEWS), sharex="col", sharey="row", squeeze=False)
+    for column, (view, prefixes) in zip(panels.T, VIEWS.items(), strict=True):
+        runs = {name: table for name, table in tables.items() if name.startswith(prefixes)}
+        reward, entropy = column
+        _curves(reward, runs, REWARD)
+        for level in LEVELS:
+            reward.axhline(level, color="#777777", linewidth=1, linestyle=":")
+        _curves(entropy, runs, ENTROPY)
+        reward.set_title(f"view {view}")
+        reward.legend(loc="lower right", frameon=False, fontsize=8)
+        entropy.set_xlabel("step")
+    for level, label in LEVELS.items():
+        place = (1, level)
+        panels[0, 0].annotate(
+            label, place, xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8
         )
-    left.set_ylim(-0.8, 1)
-    _curves(right, tables, ENTROPY, "entropy of the chosen square, nats")
-    right.set_ylim(0, None)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    panels[0, 0].set(ylabel="mean training reward", ylim=(-0.8, 1))
+    panels[1, 0].set(ylabel="entropy of the chosen square, nats", ylim=(0, None))
     figure.savefig(path, dpi=150)
 
 
-def _curves(axes: Axes, tables: dict[str, pd.DataFrame], column: str, label: str) -> None:
+def _curves(axes: Axes, tables: dict[str, pd.DataFrame], column: str) -> None:
     for colour, (name, table) in zip(cycle(COLOURS), tables.items(), strict=False):
         smooth = table[column].rolling(WINDOW, min_periods=1).mean()
-        style = "-" if name.startswith("lines") else "--"
-        axes.plot(table["step"], smooth, style, color=colour, label=name, linewidth=1.8)
-    axes.set_xlabel("step")
-    axes.set_ylabel(label)
+        axes.plot(table["step"], smooth, color=colour, label=name, linewidth=1.6)
     axes.spines[["top", "right"]].set_visible(False)
 
 
