@@ -318,8 +318,14 @@ def compare(
 
 
 KIND_PLAYERS = {
-    "win at once": {"centre": -0.2, "first_empty": 0.45, "random_legal": 0.5, "minimax": 1.0},
-    "other": {"centre": -0.4, "first_empty": 0.35, "random_legal": 0.46, "minimax": 0.8},
+    "win at once": {
+        "uniform": -0.35,
+        "centre": -0.2,
+        "first_empty": 0.45,
+        "random_legal": 0.5,
+        "minimax": 1.0,
+    },
+    "other": {"uniform": -0.4, "centre": -0.4, "first_empty": 0.35, "random_legal": 0.46, "minimax": 0.8},
 }
 
 
