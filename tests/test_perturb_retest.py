@@ -46,7 +46,7 @@ def replies(*outcomes: str, boards: list[Example] = BOARDS) -> list[Episode]:
     """One reply of each decoding to each board; the score follows from the outcome."""
     return [
         Episode(
-            example={"id": board.id}, group=board.group, decoding=decoding, sample=0, reply="text",
+            example=board.line(), group=board.group, decoding=decoding, sample=0, reply="text",
             n_tokens=28, finish="stop", outcome=outcome, truncated=False, call=None, facts={},
             score=TASK.score[outcome], reward=TASK.score[outcome],
         )
