@@ -27,10 +27,20 @@ from tests.conftest import ROOT, SMOKE
 ONE_STEP = (*SMOKE, "train.steps=1")
 
 
+ALTERNATIVES = {"forced": {"sampled": 0.56, "greedy": 0.3}}
+
+
 def result(seed, score, low, high, **changes):
     figures = Figures(score, low, high, -0.5, score + 0.5, 0.0, 1.0, {"legal": 0.9, "optimal": 0.5})
     made = SeedResult(
-        seed, "d" * 64, f"x-seed-{seed}", "abc", 0.95, {"random": 0.48}, dict.fromkeys(DECODINGS, figures)
+        seed,
+        "d" * 64,
+        f"x-seed-{seed}",
+        "abc",
+        0.95,
+        {"random": 0.48},
+        ALTERNATIVES,
+        dict.fromkeys(DECODINGS, figures),
     )
     return replace(made, **changes)
 
@@ -66,6 +76,8 @@ def test_tables_csv_and_summary_agree():
     assert told["spread"]["sampled/score"]["sd"] == pytest.approx(0.1)
     assert told["spread"]["greedy/change"]["min"] == pytest.approx(1.0)
     assert told["beside"]["random"]["sampled"] == {"score": 0.48, "seeds_above": [2, 3]}
+    assert told["beside"]["forced"]["sampled"] == {"score": 0.56, "seeds_above": [3]}
+    assert told["beside"]["forced"]["greedy"] == {"score": 0.3, "seeds_above": [1, 2, 3]}
     assert told["beside"]["baseline"]["sampled"] == {"score": -0.5, "seeds_above": [1, 2, 3]}
     assert spreads(THREE)["sampled/legal"].mean == pytest.approx(0.9)
     rows = csv_rows(THREE)
@@ -166,6 +178,7 @@ def test_seeds_run_beside_the_workspace_and_only_what_is_missing_runs_again(fini
     assert "over seeds" in first.stdout and "[seed 2] > python -m stages.retest" in first.stderr
     told = json.loads((folder / "summary.json").read_text())
     assert set(told["beside"]) >= {"baseline", "random_legal", "minimax"}
+    assert "forced" not in told["beside"]  # nothing was tried instead of training
     assert {path.suffix for path in folder.glob("seeds.*")} == {".csv", ".svg", ".png"}
     # The numbers are those of the experiment, and the workspace is as it was.
     held = project.dvc("exp", "show", "--json").stdout

@@ -47,6 +47,7 @@ class SeedResult:
         experiment, revision: name and commit of the DVC experiment that holds everything.
         confidence: of the intervals.
         players: exact mean score of each reference player on the same examples.
+        alternatives: what was tried instead of training -> decoding -> its mean score on them.
         figures: decoding -> what was measured.
     """
 
@@ -56,6 +57,7 @@ class SeedResult:
     revision: str
     confidence: float
     players: Mapping[str, float]
+    alternatives: Mapping[str, Mapping[str, float]]
     figures: Mapping[str, Figures]
 
 
@@ -83,7 +85,18 @@ def read_experiment(root: Path, revision: str, folder: str, seed: int, digest: s
         ) from error
     confidence = comparison["bootstrap"]["confidence"]
     figures = {d: _figures(comparison[d], episodes, d, confidence) for d in DECODINGS}
-    return SeedResult(seed, digest, name, revision, confidence, comparison["players"], figures)
+    return SeedResult(
+        seed, digest, name, revision, confidence, comparison["players"], _alternatives(comparison), figures
+    )
+
+
+def _alternatives(comparison: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    policies = comparison.get("alternatives", {}).get("policies", {})
+    return {
+        name: {decoding: policy[decoding]["score"]["mean"] for decoding in DECODINGS}
+        for name, policy in policies.items()
+        if name not in ("untrained", "trained")
+    }
 
 
 def _figures(

@@ -63,10 +63,17 @@ def seeds_above(results: Sequence[SeedResult], decoding: str, reference: float) 
 
 
 def references(results: Sequence[SeedResult]) -> list[tuple[str, dict[str, float]]]:
-    """Name -> decoding -> score of what a seed is set beside: the baseline and the reference players."""
+    """Name, then decoding -> score, of what seeds are set beside.
+
+    These are the baseline, what was tried instead of training, and the reference players.
+    """
     first = results[0]
     baseline = {d: first.figures[d].before for d in DECODINGS}
-    return [("baseline", baseline), *((p, dict.fromkeys(DECODINGS, s)) for p, s in first.players.items())]
+    return [
+        ("baseline", baseline),
+        *first.alternatives.items(),
+        *((p, dict.fromkeys(DECODINGS, s)) for p, s in first.players.items()),
+    ]
 
 
 def summary(name: str, overrides: Sequence[str], results: Sequence[SeedResult], failed: Sequence[int]) -> Any:
