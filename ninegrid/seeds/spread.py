@@ -62,7 +62,7 @@ def seeds_above(results: Sequence[SeedResult], decoding: str, reference: float) 
     return [seed for seed, low in lows.items() if low is not None and low > reference]
 
 
-def references(results: Sequence[SeedResult]) -> list[tuple[str, dict[str, float]]]:
+def references(results: Sequence[SeedResult]) -> list[tuple[str, Mapping[str, float]]]:
     """Name, then decoding -> score, of what seeds are set beside.
 
     These are the baseline, what was tried instead of training, and the reference players.
