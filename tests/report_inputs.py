@@ -261,6 +261,11 @@ def compare(
     first, second = ([e for e in side if e["decoding"] == decoding] for side in (before, after))
     pairs = list(zip(first, second, strict=True))
     groups = [b["group"] for b in first]
+
+    def part(chosen: list[int]) -> dict[str, Any]:
+        scores = ([side[i]["score"] for i in chosen] for side in (first, second))
+        return {"n": len(chosen), "score": _change(*scores, [groups[i] for i in chosen])}
+
     parts = {
         "decisive": [i for i in range(len(pairs)) if i % 8],
         "flat": [i for i in range(len(pairs)) if i % 8 == 0],
@@ -289,28 +294,9 @@ def compare(
             "improved": [_flip(b, a) for b, a in pairs if a["score"] > b["score"]],
             "worsened": [_flip(b, a) for b, a in pairs if a["score"] < b["score"]],
         },
-        "subsets": {
-            name: {
-                "n": len(chosen),
-                "score": _change(
-                    [first[i]["score"] for i in chosen],
-                    [second[i]["score"] for i in chosen],
-                    [groups[i] for i in chosen],
-                ),
-            }
-            for name, chosen in parts.items()
-            if chosen
-        },
+        "subsets": {name: part(chosen) for name, chosen in parts.items() if chosen},
         "kinds": {
-            name: {
-                "n": len(chosen),
-                "score": _change(
-                    [first[i]["score"] for i in chosen],
-                    [second[i]["score"] for i in chosen],
-                    [groups[i] for i in chosen],
-                ),
-                "players": KIND_PLAYERS[name],
-            }
+            name: {**part(chosen), "players": KIND_PLAYERS[name]}
             for name, chosen in _kinds(pairs).items()
             if chosen
         },

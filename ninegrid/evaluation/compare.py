@@ -89,11 +89,7 @@ class Comparison:
             "decisive": [p for p in pairs if p[0].example["id"] not in self.flat],
             "flat": [p for p in pairs if p[0].example["id"] in self.flat],
         }
-        return {
-            name: {"n": len(part), "score": self._changes(part, {"score": _score})["score"]}
-            for name, part in parts.items()
-            if part
-        }
+        return {name: self._part(part) for name, part in parts.items() if part}
 
     def _kinds(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         """Score by what a board asks for, the most frequent first, with what the reference players expect."""
@@ -102,12 +98,14 @@ class Comparison:
             parts.setdefault(self.task.kind(self.task.parse(pair[0].example)), []).append(pair)
         return {
             kind: {
-                "n": len(part),
-                "score": self._changes(part, {"score": _score})["score"],
+                **self._part(part),
                 "players": player_scores(self.task, [self.task.parse(b.example) for b, _ in part]),
             }
             for kind, part in sorted(parts.items(), key=lambda item: (-len(item[1]), item[0]))
         }
+
+    def _part(self, pairs: Sequence[Pair]) -> dict[str, Any]:
+        return {"n": len(pairs), "score": self._changes(pairs, {"score": _score})["score"]}
 
     def _changes(
         self, pairs: Sequence[Pair], quantities: Mapping[str, Quantity]
