@@ -20,7 +20,7 @@ PICTURE = project_root() / "docs" / "images" / "learning.png"
 
 REWARD, ENTROPY = "rollout/rewards_mean", "rollout/decision_entropy"
 WINDOW = 5
-VIEWS = {"lines": ("lines", "strong"), "squares": ("squares",)}
+VIEWS = {"lines": ("control", "lines", "strong"), "squares": ("squares",)}
 """The views of the board, and what the names of the runs with them begin with."""
 LEVELS = {0.48: "random legal play", 0.92: "perfect play"}
 COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#E69F00", "#000000")
