@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ninegrid.evaluation.alternative_settings import NAMES
+from ninegrid.evaluation.conditions import FILE as CONDITIONS
 from ninegrid.outputs import output_folder, write_json
 
 METRICS = "metrics.json"
-CONDITIONS = "conditions.json"
 
 
 def episodes_file(name: str) -> str:

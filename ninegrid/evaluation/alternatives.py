@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ninegrid.errors import CannotForceError, ConditionsError, DataError
-from ninegrid.evaluation.alternative_files import CONDITIONS, METRICS, episodes_file
+from ninegrid.evaluation.alternative_files import METRICS, episodes_file
 from ninegrid.evaluation.alternative_settings import NAMES, Alternative, AlternativeSettings
+from ninegrid.evaluation.conditions import FILE as CONDITIONS
 from ninegrid.evaluation.conditions import differences
 from ninegrid.evaluation.episodes import Episode, read_episodes, write_episodes
 from ninegrid.evaluation.measure import Measurement, MeasureSettings, flat_metrics, measure_agent

@@ -93,15 +93,16 @@ class Comparison:
 
     def _kinds(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         """Score by what a board asks for, the most frequent first, with what the reference players expect."""
-        parts: dict[str, list[Pair]] = {}
-        for pair in pairs:
-            parts.setdefault(self.task.kind(self.task.parse(pair[0].example)), []).append(pair)
+        examples = [self.task.parse(before.example) for before, _ in pairs]
+        members: dict[str, list[int]] = {}
+        for i, example in enumerate(examples):
+            members.setdefault(self.task.kind(example), []).append(i)
         return {
             kind: {
-                **self._part(part),
-                "players": player_scores(self.task, [self.task.parse(b.example) for b, _ in part]),
+                **self._part([pairs[i] for i in part]),
+                "players": player_scores(self.task, [examples[i] for i in part]),
             }
-            for kind, part in sorted(parts.items(), key=lambda item: (-len(item[1]), item[0]))
+            for kind, part in sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
         }
 
     def _part(self, pairs: Sequence[Pair]) -> dict[str, Any]:
