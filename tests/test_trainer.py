@@ -134,6 +134,29 @@ def test_the_gradient_is_that_of_the_objective_written_out(agent, published, exa
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("limit", [10**6, 1])
+def test_one_number_for_a_reply_counts_for_each_of_its_tokens_beside_others_with_many(
+    agent, published, examples, limit
+):
+    # With credit=sequence an entropy bonus spreads the credit of valid replies alone.
+    settings = replace(SETTINGS, algorithm="gspo_token", max_tokens_per_pass=limit)
+    batch = make_batch(groups_of(agent, examples), published, settings)
+    spread_out = [
+        [np.full(len(r.completion.tokens), c) for c, r in zip(credits, group, strict=True)]
+        for credits, group in zip(batch.credit, batch.groups, strict=True)
+    ]
+    mixed = [
+        [alone if i % 2 else many for i, (alone, many) in enumerate(zip(*pair, strict=True))]
+        for pair in zip(batch.credit, spread_out, strict=True)
+    ]
+    (expected, _), (found, _) = (
+        gradients(agent, replace(batch, credit=credit), settings) for credit in (spread_out, mixed)
+    )
+    assert any(gradient.any() for gradient in expected.values())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient)
+
+
 def on_both_engines(agent, batch, settings, optimizer_of):
     """The gradient of a last update on the tree and on padded rows, each from the same weights."""
     start = {k: v.clone() for k, v in agent.policy.model.state_dict().items()}

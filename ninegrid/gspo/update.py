@@ -163,7 +163,7 @@ class Updater:
         beyond = old_ST.shape[1] - scored_ST.shape[1]
         # What was not scored keeps its recorded log-prob: ratio 1, no gradient.
         new_ST = torch.where(known_ST, torch.nn.functional.pad(scored_ST, (0, beyond)), old_ST)
-        credit_ST = _padded([s.credit for s in chunk]).to(new_ST)
+        credit_ST = _padded(_alike(chunk)).to(new_ST)
         objective = self._objective(new_ST, old_ST, mask_ST, credit_ST, self._clip, totals)
         _check_finite(objective, chunk)
         stats.ratios += objective.ratio_U.tolist()
@@ -178,6 +178,16 @@ def _scored_sample(rollout: Rollout, credit: Floats, *, cut: bool) -> Scored:
     whole = len(rollout.completion.tokens)
     per_token = len(credit) == whole and whole > 1
     return Scored(rollout, credit, int(np.flatnonzero(credit)[-1]) + 1 if cut and per_token else whole)
+
+
+def _alike(chunk: list[Scored]) -> list[Floats]:
+    """Their credit: one number for every reply, or one for each token of every reply.
+
+    A bonus gives some replies a number for each token and leaves others with one for all of them.
+    """
+    if all(len(s.credit) == 1 for s in chunk):
+        return [s.credit for s in chunk]
+    return [np.broadcast_to(s.credit, len(s.rollout.completion.tokens)).copy() for s in chunk]
 
 
 def _recorded(chunk: list[Scored], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
