@@ -34,7 +34,7 @@ class Progress:
             return
         self._shown = now
         pace = (now - self._start) / max(1, self._done - self._start_done)
-        left = _clock(pace * (self._total - self._done))
+        left = clock(pace * (self._total - self._done))
         tail = f"  {detail}" if detail else ""
         print(
             f"{self._label} {self._done}/{self._total}{tail}  {pace:.2f} s each  ETA {left}", file=sys.stderr
@@ -53,7 +53,8 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Seconds as ``m:ss`` or ``h:mm:ss``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

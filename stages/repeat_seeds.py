@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.progress import say
@@ -51,6 +50,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _repeat(seeds: Sequence[int], overrides: Sequence[str], name: str | None) -> int:
+    from ninegrid.experiments.digest import tell_what_is_not_seen
     from ninegrid.project import store_root
     from ninegrid.seeds.collect import run_plan, write_outcome
     from ninegrid.seeds.plan import make_plan
@@ -60,7 +60,7 @@ def _repeat(seeds: Sequence[int], overrides: Sequence[str], name: str | None) ->
     plan = make_plan(root, seeds, overrides, name)
     folder = plan.settings.paths.state_folder("seeds") / plan.name
     folder.mkdir(parents=True, exist_ok=True)
-    _tell(root)
+    tell_what_is_not_seen(root, "repeat_seeds")
     with unwinding():
         outcome = run_plan(root, plan, folder)
     if outcome.results:
@@ -69,19 +69,6 @@ def _repeat(seeds: Sequence[int], overrides: Sequence[str], name: str | None) ->
     for seed in outcome.failed:
         say(f"repeat_seeds: seed {seed} failed; see {folder / f'seed-{seed}.log'}")
     return 1 if outcome.failed else 0
-
-
-def _tell(root: Path) -> None:
-    """Say what of the workspace the experiments will not see."""
-    from ninegrid.params import compose, describe_changes, read_params
-    from ninegrid.seeds.plan import untracked_sources
-
-    changes = describe_changes(compose([]), read_params())
-    if changes:
-        say(f"repeat_seeds: params.yaml is not read, which differs from conf/ in {len(changes)} settings")
-    new = untracked_sources(root)
-    if new:
-        say(f"repeat_seeds: warning: git does not know {', '.join(new)}; experiments run without (git add)")
 
 
 if __name__ == "__main__":

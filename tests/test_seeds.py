@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
 
 from ninegrid.errors import SettingsError
+from ninegrid.experiments.digest import code_digest
+from ninegrid.experiments.results import (
+    DECODINGS,
+    Figures,
+    Result,
+    read_record,
+    seed_of,
+    write_record,
+)
+from ninegrid.experiments.spread import seeds_above, spread, spreads
 from ninegrid.seeds.figure import draw_seeds
-from ninegrid.seeds.plan import code_digest, default_name, make_plan
-from ninegrid.seeds.results import DECODINGS, Figures, SeedResult, read_record, write_record
-from ninegrid.seeds.spread import seeds_above, spread, spreads, summary
+from ninegrid.seeds.plan import default_name, make_plan
+from ninegrid.seeds.summary import summary
 from ninegrid.seeds.table import csv_rows, tables
 from tests.conftest import ROOT, SMOKE
 
@@ -32,8 +35,8 @@ ALTERNATIVES = {"forced": {"sampled": 0.56, "greedy": 0.3}}
 
 def result(seed, score, low, high, **changes):
     figures = Figures(score, low, high, -0.5, score + 0.5, 0.0, 1.0, {"legal": 0.9, "optimal": 0.5})
-    made = SeedResult(
-        seed,
+    made = Result(
+        {"train.seed": seed},
         "d" * 64,
         f"x-seed-{seed}",
         "abc",
@@ -107,10 +110,12 @@ def test_a_record_counts_for_its_digest_alone(tmp_path):
 
 
 def test_what_a_run_depends_on_decides_its_digest():
-    base = make_plan(ROOT, [1, 2], ["train.steps=1"]).digests
-    assert base[1] != base[2]
-    assert make_plan(ROOT, [1], ["train.steps=1", "tracking=disabled", "paths.state=x"]).digests[1] == base[1]
-    assert make_plan(ROOT, [1], ["train.steps=2"]).digests[1] != base[1]
+    one, two = make_plan(ROOT, [1, 2], ["train.steps=1"]).cells
+    assert one.digest != two.digest
+    (same,) = make_plan(ROOT, [1], ["train.steps=1", "tracking=disabled", "paths.state=x"]).cells
+    assert same.digest == one.digest
+    (other,) = make_plan(ROOT, [1], ["train.steps=2"]).cells
+    assert other.digest != one.digest
 
 
 def test_code_that_stages_list_is_part_of_the_digest(tmp_path):
@@ -203,53 +208,18 @@ def test_seeds_run_beside_the_workspace_and_only_what_is_missing_runs_again(fini
     assert (folder / "seed-2.json").exists()
 
 
-@pytest.mark.slow
-def test_a_seed_that_fails_does_not_stop_the_next_and_other_code_is_run_again(finished):
-    project = finished
-    assert repeat(project, "--seeds", "1", *ONE_STEP).returncode == 0
-    stage = project.root / "stages/train_gspo.py"
-    start = "    paths, start = settings.paths, starting_model(settings.paths)\n"
-    refusal = "    if settings.train.seed == 3:\n        raise SystemExit('three is not to be')\n"
-    assert start in stage.read_text()
-    stage.write_text(stage.read_text().replace(start, refusal + start))
+def test_a_seed_that_fails_does_not_stop_the_next(tmp_path, monkeypatch, capsys):
+    from ninegrid.experiments.execute import CellError
+    from ninegrid.seeds import collect
 
-    folder = project.root / ".ninegrid/seeds/x"
-    again = repeat(project, "--seeds", "3,1", *ONE_STEP)
-    assert again.returncode == 1, again.stderr
-    assert "three is not to be" in (folder / "seed-3.log").read_text()
-    assert f"seed 3 failed; see {folder / 'seed-3.log'}" in again.stderr
-    assert stages_run(project, 1)[0] == "train_gspo"
-    told = json.loads((folder / "summary.json").read_text())
-    assert (told["seeds"], told["failed"]) == ([1], [3])
+    plan = make_plan(ROOT, [3, 1], ["train.steps=1"], "x")
 
+    def execute(root, cell, folder, retest):
+        if cell.values["train.seed"] == 3:
+            raise CellError("FAILED (train_gspo, status 1) after 2 s: the log")
+        return result(1, 0.5, 0.4, 0.6)
 
-@pytest.mark.slow
-def test_an_interrupted_seed_leaves_nothing_running_and_goes_on_later(finished):
-    project = finished
-    arguments = ("--seeds", "1", *SMOKE, "train.steps=60", "train.n_samples=8")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stages.repeat_seeds", "--name", "x", *arguments],
-        cwd=project.root,
-        env=project.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + 900
-        while not list((project.root / ".ninegrid/checkpoints").glob("*/checkpoint.pt")):
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        os.kill(process.pid, signal.SIGINT)
-        said = process.communicate(timeout=300)[1]
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 130, said
-    assert "train_gspo: stopped" in said
-    assert "repeat_seeds: stopped" in said
-    assert list((project.root / ".dvc/tmp/exps/standalone").glob("tmp*")) == []
-    assert repeat(project, *arguments).returncode == 0
-    assert "resuming after step" in (project.root / ".ninegrid/seeds/x/seed-1.log").read_text()
+    monkeypatch.setattr(collect, "execute", execute)
+    outcome = collect.run_plan(ROOT, plan, tmp_path)
+    assert ([seed_of(r) for r in outcome.results], outcome.failed) == ([1], [3])
+    assert "seed 3 FAILED (train_gspo, status 1) after 2 s: the log" in capsys.readouterr().err

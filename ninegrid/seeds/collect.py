@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ninegrid.errors import DataError
+from ninegrid.experiments.execute import CellError, execute, known_result
+from ninegrid.experiments.results import DECODINGS, SEED_KEY, Result
 from ninegrid.outputs import write_csv, write_json
 from ninegrid.progress import Progress, interval_text, say
 from ninegrid.seeds.plan import Plan
-from ninegrid.seeds.results import DECODINGS, SeedResult, read_experiment, read_record, write_record
-from ninegrid.seeds.running import find_experiment, run_experiment
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The seeds that finished, in the order of the plan, and those that failed."""
 
-    results: list[SeedResult]
+    results: list[Result]
     failed: list[int]
 
 
@@ -30,55 +29,26 @@ def run_plan(root: Path, plan: Plan, folder: Path) -> Outcome:
         root: the project.
         folder: keeps records and logs; must exist.
     """
-    kept = {seed: read_record(_record(folder, seed), plan.digests[seed]) for seed in plan.seeds}
-    done = [known for known in kept.values() if known is not None]
-    for known in done:
-        say(f"repeat_seeds: seed {known.seed} is done: experiment {known.experiment}")
-    progress = Progress("repeat_seeds: seeds", len(plan.seeds), done=len(done))
+    kept = {cell.experiment: known_result(cell, folder) for cell in plan.cells}
+    missing = [cell for cell in plan.cells if kept[cell.experiment] is None]
+    for cell in plan.cells:
+        if cell not in missing:
+            say(f"repeat_seeds: {cell.label} is done: experiment {cell.experiment}")
+    progress = Progress("repeat_seeds: seeds", len(plan.seeds), done=len(plan.seeds) - len(missing))
     failed: list[int] = []
-    for seed in (seed for seed, result in kept.items() if result is None):
-        result = kept[seed] = _run_seed(root, plan, seed, folder)
-        if result is None:
-            failed.append(seed)
-        progress.advance(f"seed {seed} {'FAILED' if result is None else _headline(result)}")
-    return Outcome([kept_one for kept_one in kept.values() if kept_one is not None], failed)
+    for cell in missing:
+        try:
+            result = kept[cell.experiment] = execute(root, cell, folder, plan.settings.paths.retest)
+        except CellError as failure:
+            failed.append(cell.values[SEED_KEY])
+            say(f"repeat_seeds: {cell.label} {failure}")
+            progress.advance(f"{cell.label} FAILED")
+        else:
+            progress.advance(f"{cell.label} {_headline(result)}")
+    return Outcome([result for result in kept.values() if result is not None], failed)
 
 
-def _run_seed(root: Path, plan: Plan, seed: int, folder: Path) -> SeedResult | None:
-    """Run one seed, or take up its experiment where only our record of it is missing."""
-    name, log = plan.experiment(seed), folder / f"seed-{seed}.log"
-    if find_experiment(root, name) is None:
-        say(f"repeat_seeds: seed {seed}: experiment {name}, log {log}")
-        began = time.monotonic()
-        status = run_experiment(root, name, plan.overrides_of(seed), log, f"[seed {seed}] ")
-        if status != 0:
-            say(
-                f"repeat_seeds: seed {seed} failed after {time.monotonic() - began:.0f} s, "
-                f"status {status}: {log}"
-            )
-            return None
-    try:
-        result = _read(root, plan, seed)
-    except DataError as error:
-        say(f"repeat_seeds: seed {seed}: {error}")
-        return None
-    write_record(_record(folder, seed), result)
-    return result
-
-
-def _read(root: Path, plan: Plan, seed: int) -> SeedResult:
-    name = plan.experiment(seed)
-    revision = find_experiment(root, name)
-    if revision is None:
-        raise DataError(f"DVC made no experiment {name}", hint="see its log")
-    return read_experiment(root, revision, plan.settings.paths.retest, seed, plan.digests[seed], name)
-
-
-def _record(folder: Path, seed: int) -> Path:
-    return folder / f"seed-{seed}.json"
-
-
-def _headline(result: SeedResult) -> str:
+def _headline(result: Result) -> str:
     return "  ".join(
         f"{decoding} {found.score:+.3f}, change {found.change:+.3f} "
         + interval_text({"low": found.change_low, "high": found.change_high})
@@ -89,10 +59,10 @@ def _headline(result: SeedResult) -> str:
 def write_outcome(plan: Plan, outcome: Outcome, folder: Path) -> str:
     """Write ``seeds.csv``, ``summary.json``, ``seeds.svg`` and ``seeds.png``; returns the tables as text."""
     from ninegrid.seeds.figure import draw_seeds
-    from ninegrid.seeds.spread import summary
+    from ninegrid.seeds.summary import summary
     from ninegrid.seeds.table import csv_rows, tables
 
-    results: Sequence[SeedResult] = outcome.results
+    results: Sequence[Result] = outcome.results
     rows = csv_rows(results)
     picture, pixels = draw_seeds(plan.name, results)
     try:

@@ -1,4 +1,4 @@
-"""How much seeds agree: mean, spread and interval of each quantity over them.
+"""How much results agree that differ by their seed alone: mean, spread and interval of each quantity.
 
 The interval is Student's t over the seeds' means.  It covers what the seed of a training changes, on one set
 of held-out examples; how another draw of examples would turn out is what each seed's own interval covers.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from ninegrid.seeds.results import DECODINGS, SeedResult
+from ninegrid.experiments.results import DECODINGS, Result, seed_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def spread(values: Sequence[float], confidence: float) -> Spread:
     return Spread(n, mean, sd, min(values), max(values), mean - half, mean + half)
 
 
-def quantities(result: SeedResult) -> dict[str, float]:
+def quantities(result: Result) -> dict[str, float]:
     """What is compared over seeds: name -> value."""
     found: dict[str, float] = {}
     for decoding in DECODINGS:
@@ -50,19 +49,19 @@ def quantities(result: SeedResult) -> dict[str, float]:
     return found
 
 
-def spreads(results: Sequence[SeedResult]) -> dict[str, Spread]:
+def spreads(results: Sequence[Result]) -> dict[str, Spread]:
     """`spread` of every quantity; ``results`` must not be empty."""
     values = [quantities(result) for result in results]
     return {name: spread([v[name] for v in values], results[0].confidence) for name in values[0]}
 
 
-def seeds_above(results: Sequence[SeedResult], decoding: str, reference: float) -> list[int]:
+def seeds_above(results: Sequence[Result], decoding: str, reference: float) -> list[int]:
     """The seeds whose own interval lies wholly above ``reference``."""
-    lows = {result.seed: result.figures[decoding].low for result in results}
+    lows = {seed_of(result): result.figures[decoding].low for result in results}
     return [seed for seed, low in lows.items() if low is not None and low > reference]
 
 
-def references(results: Sequence[SeedResult]) -> list[tuple[str, Mapping[str, float]]]:
+def references(results: Sequence[Result]) -> list[tuple[str, Mapping[str, float]]]:
     """Name, then decoding -> score, of what seeds are set beside.
 
     These are the baseline, what was tried instead of training, and the reference players.
@@ -74,24 +73,3 @@ def references(results: Sequence[SeedResult]) -> list[tuple[str, Mapping[str, fl
         *first.alternatives.items(),
         *((p, dict.fromkeys(DECODINGS, s)) for p, s in first.players.items()),
     ]
-
-
-def summary(name: str, overrides: Sequence[str], results: Sequence[SeedResult], failed: Sequence[int]) -> Any:
-    """The content of ``summary.json``."""
-    beside: dict[str, Mapping[str, Any]] = {
-        label: {
-            decoding: {"score": score, "seeds_above": seeds_above(results, decoding, score)}
-            for decoding, score in scores.items()
-        }
-        for label, scores in references(results)
-    }
-    return {
-        "name": name,
-        "overrides": list(overrides),
-        "seeds": [result.seed for result in results],
-        "failed": list(failed),
-        "experiments": {str(result.seed): result.experiment for result in results},
-        "confidence": results[0].confidence,
-        "spread": {quantity: asdict(found) for quantity, found in spreads(results).items()},
-        "beside": beside,
-    }

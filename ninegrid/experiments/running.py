@@ -1,4 +1,4 @@
-"""One seed as one DVC experiment, in a copy of the project of its own: ``dvc exp run --temp``.
+"""Running one DVC experiment, in a copy of the project of its own: ``dvc exp run --temp``.
 
 The workspace, its outputs and ``params.yaml`` stay as they are.  Stages that ran before under the same
 settings are taken from the shared cache.
@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -30,8 +31,20 @@ def find_experiment(root: Path, name: str) -> str | None:
     return next(iter(done.stdout.split()), None)
 
 
-def run_experiment(root: Path, name: str, overrides: Sequence[str], log: Path, prefix: str) -> int:
+def run_experiment(
+    root: Path,
+    name: str,
+    overrides: Sequence[str],
+    log: Path,
+    prefix: str,
+    tags: Mapping[str, str] | None = None,
+    every: float = 0.0,
+) -> int:
     """Run one experiment; its output goes to ``log``, and line by line behind ``prefix`` to stderr.
+
+    Args:
+        every: seconds between lines on stderr; what comes in between is in the log alone.
+        tags: environment variables for its processes.
 
     Returns:
         DVC's exit status.
@@ -44,7 +57,7 @@ def run_experiment(root: Path, name: str, overrides: Sequence[str], log: Path, p
     process = subprocess.Popen(
         command,
         cwd=root,
-        env=_environment(),
+        env=_environment(tags or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -53,7 +66,7 @@ def run_experiment(root: Path, name: str, overrides: Sequence[str], log: Path, p
         start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on once
     )
     assert process.stdout is not None
-    copier = threading.Thread(target=_copy, args=(process.stdout, log, prefix), daemon=True)
+    copier = threading.Thread(target=_copy, args=(process.stdout, log, prefix, every), daemon=True)
     copier.start()
     try:
         return process.wait()
@@ -64,19 +77,21 @@ def run_experiment(root: Path, name: str, overrides: Sequence[str], log: Path, p
         copier.join(timeout=GRACE_S)
 
 
-def _environment() -> dict[str, str]:
+def _environment(tags: Mapping[str, str]) -> dict[str, str]:
     """The stages are started as ``python``: let that be this interpreter."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **tags, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-def _copy(stream: IO[str], log: Path, prefix: str) -> None:
+def _copy(stream: IO[str], log: Path, prefix: str, every: float) -> None:
+    shown = float("-inf")
     with log.open("w", encoding="utf-8") as file:
         for line in stream:
             file.write(line)
             file.flush()
-            if line.strip() and NOISE not in line:
+            if line.strip() and NOISE not in line and time.monotonic() - shown >= every:
                 say(f"{prefix}{line.rstrip()}")
+                shown = time.monotonic()
 
 
 def _end(process: subprocess.Popen[str]) -> None:

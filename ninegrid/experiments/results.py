@@ -1,4 +1,4 @@
-"""What one seed's retest found: read from its DVC experiment, kept as a small record of its own."""
+"""What an experiment's retest found: read from git and DVC's cache, kept as a small record of its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ninegrid.errors import DataError
+from ninegrid.experiments.cell import Cell
 from ninegrid.outputs import write_json
 
 DECODINGS = ("sampled", "greedy")
 """As in ``ninegrid.evaluation.metrics``, which is too heavy for a command that may have nothing to do."""
+SEED_KEY = "train.seed"
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,12 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class SeedResult:
-    """One finished seed.
+class Result:
+    """One finished experiment.
 
     Attributes:
-        seed: the ``train.seed``.
-        digest: of all that the result depends on (`plan.Plan`).
+        values: setting -> its value, of the settings in which this experiment differs from its siblings.
+        digest: of all that the result depends on (`digest.result_digest`).
         experiment, revision: name and commit of the DVC experiment that holds everything.
         confidence: of the intervals.
         players: exact mean score of each reference player on the same examples.
@@ -51,7 +53,7 @@ class SeedResult:
         figures: decoding -> what was measured.
     """
 
-    seed: int
+    values: Mapping[str, Any]
     digest: str
     experiment: str
     revision: str
@@ -61,7 +63,12 @@ class SeedResult:
     figures: Mapping[str, Figures]
 
 
-def read_experiment(root: Path, revision: str, folder: str, seed: int, digest: str, name: str) -> SeedResult:
+def seed_of(result: Result) -> int:
+    """The ``train.seed`` of one of several seeds."""
+    return int(result.values[SEED_KEY])
+
+
+def read_experiment(root: Path, revision: str, folder: str, cell: Cell) -> Result:
     """Read the retest of an experiment from git and DVC's cache; the workspace is not looked at.
 
     Args:
@@ -80,13 +87,20 @@ def read_experiment(root: Path, revision: str, folder: str, seed: int, digest: s
         episodes = [json.loads(line) for line in texts["episodes.jsonl"].splitlines()]
     except (DvcException, OSError, ValueError) as error:
         raise DataError(
-            f"experiment {name} ({revision[:7]}) holds no readable retest: {error}",
-            hint=f"let it be run anew: dvc exp remove {name}",
+            f"experiment {cell.experiment} ({revision[:7]}) holds no readable retest: {error}",
+            hint=f"let it be run anew: dvc exp remove {cell.experiment}",
         ) from error
     confidence = comparison["bootstrap"]["confidence"]
     figures = {d: _figures(comparison[d], episodes, d, confidence) for d in DECODINGS}
-    return SeedResult(
-        seed, digest, name, revision, confidence, comparison["players"], _alternatives(comparison), figures
+    return Result(
+        values=cell.values,
+        digest=cell.digest,
+        experiment=cell.experiment,
+        revision=revision,
+        confidence=confidence,
+        players=comparison["players"],
+        alternatives=_alternatives(comparison),
+        figures=figures,
     )
 
 
@@ -120,19 +134,24 @@ def _figures(
     )
 
 
-def write_record(path: Path, result: SeedResult) -> None:
-    """Keep a result, so that its seed need not be run again."""
+def write_record(path: Path, result: Result) -> None:
+    """Keep a result, so that its experiment need not be run again."""
     draft = path.with_suffix(".part")
     write_json(draft, asdict(result))
     draft.replace(path)
 
 
-def read_record(path: Path, digest: str) -> SeedResult | None:
+def read_record(path: Path, digest: str) -> Result | None:
     """The result kept at ``path``, or None if there is none, or one of other settings or code."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        figures = {decoding: Figures(**raw["figures"][decoding]) for decoding in DECODINGS}
-        result = SeedResult(**{**raw, "figures": figures})
+        result = read_kept(path)
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return result if result.digest == digest else None
+
+
+def read_kept(path: Path) -> Result:
+    """The result kept at ``path``."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    figures = {decoding: Figures(**raw["figures"][decoding]) for decoding in DECODINGS}
+    return Result(**{**raw, "figures": figures})
