@@ -1,157 +1,125 @@
-"""The paired comparison on episodes small enough to work out by hand."""
+"""Loops side by side: differences by hand, the page, and loops read from git and DVC."""
 
-import json
-from dataclasses import asdict, replace
+from __future__ import annotations
+
+import re
+from dataclasses import replace
 
 import pytest
 
+from ninegrid.compare.differences import changed_settings, costs, less_the_first
+from ninegrid.compare.loop import Loop, read_loop
+from ninegrid.compare.page import write_comparison
 from ninegrid.errors import ConditionsError, DataError
-from ninegrid.evaluation.compare import Comparison, rejudged
-from ninegrid.evaluation.conditions import check_conditions, write_conditions
-from ninegrid.evaluation.episodes import Episode, read_episodes, write_episodes
-from ninegrid.evaluation.metrics import evaluation_metrics
-from ninegrid.evaluation.settings import EvalSettings
-from ninegrid.progress import interval_text
-from ninegrid.reward import RewardTable
+from stages.compare import main
 
-WIN_NOW = [[".", ".", "."], ["O", "O", "."], ["X", "X", "."]]
-NOTHING_YET = [["."] * 3] * 3
-SCORE = {"no_tool_call": -1.0, "occupied": -1.0, "legal": 0.0, "optimal": 0.8, "win": 1.0}
+BOOTSTRAP = {"resamples": 2000, "seed": 7, "confidence": 0.95}
+OUTCOMES = ("illegal", "win")
 
 
-def episode(board, outcome, decoding="sampled", group=None, n_tokens=10):
-    return Episode(
-        example={"id": board, "board": WIN_NOW if board == "b0" else NOTHING_YET},
-        group=group or board,
-        decoding=decoding,
-        sample=0,
-        reply="text",
-        n_tokens=n_tokens,
-        finish="stop",
-        outcome=outcome,
-        truncated=False,
-        call=None,
-        facts={},
-        score=SCORE[outcome],
-        reward=SCORE[outcome],
-    )
-
-
-def evaluation(*outcomes):
-    return [episode(f"b{i}", o, d) for d in ("sampled", "greedy") for i, o in enumerate(outcomes)]
-
-
-@pytest.fixture
-def comparison(tictactoe):
-    return Comparison(tictactoe, EvalSettings(resamples=200), frozenset({"b0"}))
-
-
-def test_means_changes_and_transitions_by_hand(comparison):
-    before = evaluation("no_tool_call", "legal", "occupied", "win")
-    after = evaluation("legal", "win", "occupied", "optimal")
-    found = comparison.compare(before, after)["sampled"]
-    # Scores before: -1 0 -1 1, mean -0.25; after: 0 1 -1 0.8, mean 0.2; change 0.45.
-    assert found["score"]["before"] == pytest.approx(-0.25)
-    assert found["score"]["after"] == pytest.approx(0.2)
-    assert found["score"]["change"] == pytest.approx(0.45)
-    assert found["score"]["low"] <= 0.45 <= found["score"]["high"]
-    # Legal: 2 of 4 before, 3 of 4 after.  Optimal: 1 of 4, then 2 of 4.
-    assert found["milestones"]["legal"]["change"] == pytest.approx(0.25)
-    assert found["milestones"]["optimal"]["change"] == pytest.approx(0.25)
-    assert found["mcnemar"]["legal"] == {"gained": 1, "lost": 0, "p": 1.0}
-    assert found["transitions"] == {
-        "legal": {"win": 1},
-        "no_tool_call": {"legal": 1},
-        "occupied": {"occupied": 1},
-        "win": {"optimal": 1},
-    }
-    assert [f["id"] for f in found["flips"]["improved"]] == ["b0", "b1"]
-    assert found["flips"]["worsened"] == [{"id": "b3", "sample": 0, "before": "win", "after": "optimal"}]
-    assert found["subsets"]["flat"]["n"] == 1
-    assert found["subsets"]["decisive"]["score"]["change"] == pytest.approx((1 + 0 - 0.2) / 3)
-
-
-def test_scores_are_told_apart_by_what_a_board_asks_for(comparison):
-    before = evaluation("no_tool_call", "legal", "occupied", "optimal")
-    after = evaluation("win", "optimal", "optimal", "optimal")
-    kinds = comparison.compare(before, after)["greedy"]["kinds"]
-    assert list(kinds) == ["keep the draw", "win at once"]
-    # Three empty boards: 0 - 1 + 0.8, then 3 * 0.8; every one of the nine moves keeps the draw.
-    draw, win = kinds["keep the draw"], kinds["win at once"]
-    assert (draw["n"], win["n"]) == (3, 1)
-    assert draw["score"]["before"] == pytest.approx(-0.2 / 3)
-    assert draw["score"]["after"] == pytest.approx(0.8)
-    assert draw["players"]["random_legal"] == pytest.approx(0.8)
-    assert (win["score"]["change"], win["score"]["low"]) == (2.0, None)
-    assert win["players"]["minimax"] == 1.0
-
-
-def test_a_change_that_is_the_same_everywhere_has_no_width(comparison):
-    found = comparison.compare(evaluation(*["legal"] * 5), evaluation(*["win"] * 5))["greedy"]["score"]
-    assert (found["change"], found["low"], found["high"]) == (1.0, 1.0, 1.0)
-
-
-def test_one_symmetry_class_has_no_interval(comparison):
-    before, after = (
-        [replace(e, group="the same") for e in evaluation(*outcomes)]
-        for outcomes in (["legal", "win"], ["win", "win"])
-    )
-    found = comparison.compare(before, after)["sampled"]["score"]
-    assert (found["change"], found["low"], found["high"]) == (0.5, None, None)
-    assert interval_text(found) == "[one class: no interval]"
-
-
-def test_other_replies_are_refused(comparison):
-    with pytest.raises(ConditionsError, match="b1"):
-        comparison.compare(evaluation("legal", "win"), evaluation("legal"))
-
-
-def test_the_baseline_is_rejudged_under_the_table_in_force():
-    table = RewardTable({**SCORE, "win": 2.0}, length_penalty=0.01)
-    (found,) = rejudged([episode("b0", "win", n_tokens=20)], table)
-    # 2 - 20 * 0.01
-    assert found.reward == pytest.approx(1.8)
-    assert found.score == 1.0
-
-
-def test_metrics_by_hand(tictactoe):
-    episodes = [
-        *(replace(e, n_tokens=n) for e, n in zip(evaluation("legal", "win"), [10, 30, 10, 30], strict=True))
+def episodes(scores):
+    """Replies to as many examples of a class each; the greedy ones score the same."""
+    return [
+        {"example": {"id": f"e{i}"}, "sample": 0, "group": f"g{i}", "decoding": d, "score": score}
+        for d in ("sampled", "greedy")
+        for i, score in enumerate(scores)
     ]
-    board = tictactoe.generate(3, 1)
-    found = evaluation_metrics(episodes, tictactoe, board, 0.95)
-    assert found["sampled"]["score_mean"] == pytest.approx(0.5)
-    assert found["sampled"]["milestones"]["legal"]["rate"] == 1.0
-    assert found["sampled"]["milestones"]["optimal"]["rate"] == 0.5
-    assert found["sampled"]["outcomes"]["win"]["rate"] == 0.5
-    assert found["sampled"]["outcomes"]["occupied"]["rate"] == 0.0
-    assert found["sampled"]["response_len_mean"] == 20.0
-    assert set(found["players"]) == set(tictactoe.players())
 
 
-def test_episodes_survive_the_file_and_a_damaged_line_is_named(tmp_path):
-    path = tmp_path / "episodes.jsonl"
-    episodes = [replace(episode("b0", "win"), reply="line\nbreak \ud800 \u2028 end"), episode("b1", "legal")]
-    write_episodes(path, episodes)
-    assert read_episodes(path, SCORE) == episodes
-    assert list(json.loads(path.read_text().splitlines()[0])) == list(asdict(episodes[0]))
-    path.write_text(path.read_text() + '{"example": 1}\n')
-    with pytest.raises(DataError, match="line 3"):
-        read_episodes(path, SCORE)
-    with pytest.raises(DataError, match="line 1 is not an episode: unknown outcome 'win'"):
-        read_episodes(path, {"legal"})
-    with pytest.raises(DataError, match="does not exist"):
-        read_episodes(tmp_path / "none.jsonl", SCORE)
+def side(scores):
+    mean = sum(scores) / len(scores)
+    change = {"before": -1.0, "after": mean, "change": mean + 1, "low": mean, "high": mean + 2}
+    rate = {"before": 0.0, "after": 0.5, "change": 0.5, "low": 0.1, "high": 0.9}
+    return {"score": change, "outcomes": dict.fromkeys(OUTCOMES, rate), "boards": len(scores), "groups": 8}
 
 
-def test_differing_conditions_are_named_with_both_values(tmp_path):
-    write_conditions(tmp_path, {"seed": 7, "decoding": {"temperature": 1.0}, "same": [1]})
-    check_conditions(tmp_path, {"seed": 7, "decoding": {"temperature": 1.0}, "same": (1,)})
-    with pytest.raises(ConditionsError, match=r"seed: baseline 7, retest 8") as caught:
-        check_conditions(tmp_path, {"seed": 8, "decoding": {"temperature": 1.0}, "same": [1]})
-    assert "same: " not in str(caught.value)
-    with pytest.raises(ConditionsError, match=r"the other .* like the one; .*seed: one 7, other 8") as caught:
-        check_conditions(tmp_path, {"seed": 8}, ("one", "other"), ("first", "second"))
-    assert "dvc repro first second" in str(caught.value)
-    with pytest.raises(DataError, match="does not exist"):
-        check_conditions(tmp_path / "none", {})
+def loop(name, scores, **params):
+    course = {"rollout/boards": 4.0, "rollout/response_len_mean": 25.0, "train/distinct_tokens": 100.0}
+    rows = [{"step": 1.0 + i, "rollout/score_mean": 0.1 * i, **course} for i in range(3)]
+    settings = {"train.n_samples": 8, "train.seed": 1, "reward.win": 1.0, "tracking.uri": name, **params}
+    sides = {d: side(scores) for d in ("sampled", "greedy")}
+    comparison = {**sides, "bootstrap": BOOTSTRAP, "players": {"random_legal": 0.48}}
+    return Loop(name, settings, comparison, episodes(scores), rows)
+
+
+FIRST = loop("first", [0.0] * 8)
+BETTER = loop("better", [0.5] * 6 + [1.0] * 2, **{"reward.win": 2.0})
+NOISY = loop("noisy", [1.0, -1.0] * 4, **{"train.seed": 2})
+
+
+def test_only_settings_that_change_what_is_learned_are_told():
+    assert changed_settings([FIRST, BETTER, NOISY]) == {
+        "train.seed": [1, 1, 2],
+        "reward.win": [1.0, 2.0, 1.0],
+    }
+    other = replace(FIRST, params={**FIRST.params, "new.key": 3})
+    assert changed_settings([FIRST, other]) == {"new.key": ["(absent)", 3]}
+
+
+def test_a_loop_less_the_first_is_paired_by_reply():
+    better, noisy = less_the_first([FIRST, BETTER, NOISY], "sampled")
+    assert (better["before"], better["after"]) == (0.0, 0.625)
+    assert better["change"] == 0.625 and better["low"] > 0.49
+    assert noisy["change"] == 0.0 and noisy["low"] < -0.4 and noisy["high"] > 0.4
+    # All differences alike: the interval has no width.
+    (shifted,) = less_the_first([NOISY, loop("x", [1.5, -0.5] * 4)], "sampled")
+    assert (shifted["low"], shifted["high"]) == (0.5, 0.5)
+
+
+def test_one_class_alone_has_no_interval():
+    alone = [replace(one, episodes=[{**e, "group": "g"} for e in one.episodes]) for one in (FIRST, BETTER)]
+    (found,) = less_the_first(alone, "greedy")
+    assert (found["change"], found["low"], found["high"]) == (0.625, None, None)
+
+
+def test_costs_are_counted_from_the_steps():
+    # 3 steps of 4 boards, 8 replies to each, 25 tokens a reply.
+    assert costs(FIRST) == {
+        "steps": 3, "examples sampled": 12, "replies sampled": 96, "tokens sampled": 2400,
+        "distinct tokens trained on": 300,
+    }  # fmt: skip
+
+
+def test_the_page_says_better_and_within_noise_and_is_the_same_each_time(tmp_path):
+    page = write_comparison(tmp_path / "a", [FIRST, BETTER, NOISY]).read_text()
+    assert re.search(r"better: sampled better by \+0\.625 \(\+0\.\d+ to \+0\.\d+\)", page)
+    assert re.search(r"noisy: sampled within noise: 0\.000", page)
+    assert re.search(r"reward\.win</th><td>1\.0</td><td>2\.0</td><td>1\.0</td>", page)
+    assert "tracking.uri" not in page
+    assert page.count("<svg") == 4 and "<script" not in page
+    assert write_comparison(tmp_path / "b", [FIRST, BETTER, NOISY]).read_text() == page
+    assert {p.name for p in (tmp_path / "a").iterdir()} == {
+        "compare.html", "scores.svg", "scores.png", "courses.svg", "courses.png",
+    }  # fmt: skip
+
+
+def test_names_are_shown_as_text(tmp_path):
+    page = write_comparison(tmp_path, [FIRST, replace(BETTER, name="<b>\u202e")]).read_text()
+    assert "<b>" not in page and "\u202e" not in page
+
+
+def test_loops_that_were_asked_other_boards_are_refused(tmp_path):
+    with pytest.raises(ConditionsError, match="first and short did not answer the same: sampled, example e7"):
+        write_comparison(tmp_path, [FIRST, loop("short", [0.0] * 7)])
+
+
+def test_two_different_loops_are_needed(capsys):
+    assert main(["workspace"]) == 2
+    assert main(["workspace", "workspace"]) == 2
+    assert "expected two or more different loops" in capsys.readouterr().err
+
+
+def test_a_loop_is_the_same_from_the_workspace_and_from_git(whole_loop, tmp_path):
+    here, there = read_loop(whole_loop.root, "workspace"), read_loop(whole_loop.root, "HEAD")
+    assert replace(there, name=here.name) == here
+    assert "the same, reply by reply" in write_comparison(tmp_path, [here, there]).read_text()
+
+
+def test_what_is_no_loop_is_named(whole_loop, tmp_path):
+    with pytest.raises(DataError, match="nosuch is no experiment or revision"):
+        read_loop(whole_loop.root, "nosuch")
+    with pytest.raises(DataError, match=r"HEAD~1 has no data/retest/comparison\.json"):
+        read_loop(whole_loop.root, "HEAD~1")
+    (tmp_path / "params.yaml").write_text((whole_loop.root / "params.yaml").read_text())
+    with pytest.raises(DataError, match=r"workspace has no data/retest/comparison\.json"):
+        read_loop(tmp_path, "workspace")

@@ -1,0 +1,89 @@
+"""A finished loop as data: the workspace's, or that of any DVC experiment or git revision."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ninegrid.config import flatten
+from ninegrid.errors import DataError
+from ninegrid.report.inputs import Rows, read_steps
+
+Json = Mapping[str, Any]
+WORKSPACE = "workspace"
+"""The name of the loop that lies in ``data/`` now."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What one loop left behind.
+
+    Attributes:
+        name: as it was asked for.
+        params: dotted setting -> value.
+        comparison: the retest's ``comparison.json``.
+        episodes: the retest's replies.
+        steps: the training's rows, see `read_steps`.
+    """
+
+    name: str
+    params: Mapping[str, Any]
+    comparison: Json
+    episodes: Sequence[Json]
+    steps: Rows
+
+
+def read_loop(root: Path, name: str) -> Loop:
+    """Read a loop from the workspace, or from git and DVC's cache.
+
+    Args:
+        root: the project.
+        name: ``workspace``, a DVC experiment or a git revision.
+
+    Raises:
+        DataError: there is no such revision, or it holds no finished loop.
+    """
+    params = yaml.safe_load(_read(root, name, "params.yaml"))
+    paths = params["paths"]
+    retest, train = paths["retest"], paths["train"]
+    try:
+        return Loop(
+            name=name,
+            params=flatten({section: value for section, value in params.items() if section != "paths"}),
+            comparison=json.loads(_read(root, name, f"{retest}/comparison.json")),
+            episodes=[
+                json.loads(line) for line in _read(root, name, f"{retest}/episodes.jsonl").splitlines()
+            ],
+            steps=read_steps(list(csv.DictReader(io.StringIO(_read(root, name, f"{train}/steps.csv"))))),
+        )
+    except ValueError as error:
+        raise DataError(f"the loop of {name} cannot be read: {error}") from error
+
+
+def _read(root: Path, name: str, path: str) -> str:
+    if name == WORKSPACE:
+        return _told(name, path, lambda: (root / path).read_text(encoding="utf-8"))
+    from dvc.api import DVCFileSystem
+    from dvc.scm import SCMError
+
+    try:
+        return _told(name, path, lambda: DVCFileSystem(str(root), rev=name).read_text(path, encoding="utf-8"))
+    except SCMError as error:
+        raise DataError(f"{name} is no experiment or revision: {error}", hint="dvc exp list") from error
+
+
+def _told(name: str, path: str, read: Callable[[], str]) -> str:
+    try:
+        return read()
+    except OSError as error:
+        raise DataError(
+            f"{name} has no {path}: {error}",
+            hint="finish its loop with dvc repro (commit dvc.lock), or name another: dvc exp list",
+        ) from error
