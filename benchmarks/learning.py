@@ -6,6 +6,7 @@ and measures nothing.
 
 from __future__ import annotations
 
+import re
 from itertools import cycle
 from pathlib import Path
 
@@ -20,8 +21,12 @@ PICTURE = project_root() / "docs" / "images" / "learning.png"
 
 REWARD, ENTROPY = "rollout/rewards_mean", "rollout/decision_entropy"
 WINDOW = 5
-VIEWS = {"lines": ("control", "lines", "strong"), "squares": ("squares",)}
-"""The views of the board, and what the names of the runs with them begin with."""
+COLUMNS = {
+    "view lines, 40 steps": ("control", "credit", "default", "no-bonus", "rounds", "sft"),
+    "view lines, more boards": ("lines", "strong"),
+    "view squares": ("squares",),
+}
+"""The columns of the picture, and what the names of the runs in them begin with."""
 LEVELS = {0.48: "random legal play", 0.92: "perfect play"}
 COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#E69F00", "#000000")
 """Told apart with any kind of colour vision (Okabe and Ito)."""
@@ -42,20 +47,21 @@ def kept() -> dict[str, pd.DataFrame]:
 
 
 def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
-    """Reward and entropy of the decision of every run, as moving means over `WINDOW` steps.
+    """Reward and entropy of the decision of every setting, as moving means over `WINDOW` steps.
 
-    A column for each view of the board: what is shown decides more than all else that differs.
+    A setting that was run with several seeds is one curve, their mean.
     """
-    figure = Figure(figsize=(10, 7.2), layout="constrained")
-    panels = figure.subplots(2, len(VIEWS), sharex="col", sharey="row", squeeze=False)
-    for column, (view, prefixes) in zip(panels.T, VIEWS.items(), strict=True):
-        runs = {name: table for name, table in tables.items() if name.startswith(prefixes)}
+    figure = Figure(figsize=(14, 7.2), layout="constrained")
+    panels = figure.subplots(2, len(COLUMNS), sharex="col", sharey="row", squeeze=False)
+    settings = over_seeds(tables)
+    for column, (title, prefixes) in zip(panels.T, COLUMNS.items(), strict=True):
+        runs = {name: table for name, table in settings.items() if name.startswith(prefixes)}
         reward, entropy = column
         _curves(reward, runs, REWARD)
         for level in LEVELS:
             reward.axhline(level, color="#777777", linewidth=1, linestyle=":")
         _curves(entropy, runs, ENTROPY)
-        reward.set_title(f"view {view}")
+        reward.set_title(title)
         reward.legend(loc="lower right", frameon=False, fontsize=8)
         entropy.set_xlabel("step")
     for level, label in LEVELS.items():
@@ -66,6 +72,18 @@ def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
     panels[0, 0].set(ylabel="mean training reward", ylim=(-0.8, 1))
     panels[1, 0].set(ylabel="entropy of the chosen square, nats", ylim=(0, None))
     figure.savefig(path, dpi=150)
+
+
+def over_seeds(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Setting -> the mean of its seeds at each step that all of them have."""
+    settings: dict[str, list[pd.DataFrame]] = {}
+    for name, table in tables.items():
+        settings.setdefault(re.sub(r"-seed\d+$", "", name), []).append(table[["step", REWARD, ENTROPY]])
+    named = {f"{name} ({len(m)} seeds)" if len(m) > 1 else name: m for name, m in settings.items()}
+    return {
+        name: pd.concat(members).groupby("step", as_index=False).mean().head(min(map(len, members)))
+        for name, members in named.items()
+    }
 
 
 def _curves(axes: Axes, tables: dict[str, pd.DataFrame], column: str) -> None:

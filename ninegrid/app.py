@@ -124,9 +124,14 @@ def _tell_difference(name: str, params: Mapping[str, Any]) -> None:
 def _register(
     name: str, main: Callable[[Any], None], settings_class: type, params: Mapping[str, Any]
 ) -> None:
-    """Make params.yaml Hydra's primary config, and keep Hydra from leaving folders and log files."""
+    """Make params.yaml Hydra's primary config."""
     sections = ", ".join(field.name for field in fields(settings_class))
-    about = HELP.format(about=(main.__doc__ or "").strip(), sections=sections)
+    quiet_hydra(name, HELP.format(about=(main.__doc__ or "").strip(), sections=sections))
+    ConfigStore.instance().store(name="params", node=OmegaConf.create(dict(params)), provider="ninegrid")
+
+
+def quiet_hydra(name: str, about: str) -> None:
+    """Keep Hydra from leaving folders and log files; ``about`` is what ``--help`` says."""
     config = HydraConf(
         job=JobConf(name=name),
         run=RunDir(dir="."),
@@ -137,6 +142,4 @@ def _register(
     for entry in config.defaults:
         if "job_logging" in entry or "hydra_logging" in entry:
             entry.update(dict.fromkeys(entry, "none"))
-    store = ConfigStore.instance()
-    store.store(group="hydra", name="config", node=config, provider="ninegrid")
-    store.store(name="params", node=OmegaConf.create(dict(params)), provider="ninegrid")
+    ConfigStore.instance().store(group="hydra", name="config", node=config, provider="ninegrid")

@@ -2,5 +2,5 @@
 
 fetch_model, generate_boards, audit_reward, baseline_eval, try_alternatives, warm_start,
 train_gspo, retest, perturb_retest.
-Beside them stands a command that runs them many times: repeat_seeds.
+Beside them stand commands over whole loops: repeat_seeds and sweep run many, compare sets them side by side.
 """

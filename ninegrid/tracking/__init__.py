@@ -7,7 +7,7 @@ whether MLflow takes what it is told or not.  MLflow is imported when a run begi
 """
 
 from ninegrid.tracking.provenance import input_hashes
-from ninegrid.tracking.run import Run, track
+from ninegrid.tracking.run import Run, close_dead_runs, track
 from ninegrid.tracking.settings import TrackingSettings
 
-__all__ = ["Run", "TrackingSettings", "input_hashes", "track"]
+__all__ = ["Run", "TrackingSettings", "close_dead_runs", "input_hashes", "track"]

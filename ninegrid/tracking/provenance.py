@@ -18,6 +18,9 @@ from ninegrid.errors import DataError
 
 HOST, PID, STARTED = "ninegrid.host", "ninegrid.pid", "ninegrid.process_started"
 
+SWEEP_VARIABLE = "NINEGRID_SWEEP"
+"""Environment variable by which a sweep tells the processes of its cells that they belong to it."""
+
 _SAME_START_S = 2.0
 """Start times of one process may differ this much: they are reckoned from the clock, which is adjusted."""
 
@@ -29,9 +32,12 @@ def process_tags() -> dict[str, str]:
 
 
 def experiment_tags() -> dict[str, str]:
-    """The DVC experiment that this process belongs to, by which the runs of a sweep or of seeds are found."""
-    name = os.environ.get("DVC_EXP_NAME")
-    return {"ninegrid.dvc_experiment": name} if name else {}
+    """The DVC experiment and the sweep that this process belongs to, by which their runs are found."""
+    known = {
+        "ninegrid.dvc_experiment": os.environ.get("DVC_EXP_NAME"),
+        "ninegrid.sweep": os.environ.get(SWEEP_VARIABLE),
+    }
+    return {tag: name for tag, name in known.items() if name}
 
 
 def process_is_gone(tags: Mapping[str, str]) -> bool:

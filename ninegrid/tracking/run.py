@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
@@ -19,7 +19,7 @@ from ninegrid.tracking.names import PARAM_LIMIT, TAG_LIMIT, as_text, cut, safe_n
 from ninegrid.tracking.provenance import experiment_tags, git_tags, process_tags
 from ninegrid.tracking.settings import TrackingSettings, store_uri
 from ninegrid.tracking.signals import Terminated, unwinding
-from ninegrid.tracking.store import open_store
+from ninegrid.tracking.store import failures, open_store, set_environment
 from ninegrid.tracking.usage import Stopwatch, peak_memory
 
 if TYPE_CHECKING:
@@ -186,3 +186,12 @@ def _log_artifact(client: MlflowClient, run_id: str, source: Path, folder: str |
         client.log_artifacts(run_id, str(source), folder)
     else:
         client.log_artifact(run_id, str(source), folder)
+
+
+def close_dead_runs(settings: TrackingSettings, state: Path) -> None:
+    """Set runs KILLED whose processes died without a word; a store that does not answer is left alone."""
+    if not settings.enabled:
+        return
+    set_environment()
+    with suppress(*failures()):
+        open_store(store_uri(settings, state), settings.experiment, state)

@@ -1,0 +1,105 @@
+"""From Hydra's overrides to the cells of a sweep: what is swept, which there are, what each is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from ninegrid.config import flatten
+from ninegrid.errors import SettingsError
+from ninegrid.experiments.cell import Cell
+from ninegrid.experiments.digest import code_digest, result_digest, sha256
+from ninegrid.params import Params, compose
+from ninegrid.settings import validate
+
+SHOWN_DIGITS = 6
+"""Significant digits of a number in a cell's label."""
+
+
+def parse(arguments: Sequence[str]) -> list[Override]:
+    """The overrides among command-line arguments, without those of Hydra itself.
+
+    Raises:
+        SettingsError: one cannot be read.
+    """
+    parser, found = OverridesParser.create(), []
+    for argument in arguments:
+        if argument.startswith("-") or "=" not in argument or argument.startswith(("hydra.", "hydra/")):
+            continue
+        try:
+            found.append(parser.parse_override(argument))
+        except HydraException as error:
+            raise SettingsError(f"cannot read {argument!r}: {error}") from error
+    return found
+
+
+def sweep_name(overrides: Sequence[Override]) -> str:
+    """The sweep's name where none is given: equal overrides in any order give the same."""
+    return f"sweep-{sha256(sorted(str(o.input_line) for o in overrides))[:6]}"
+
+
+def swept_keys(overrides: Sequence[Override]) -> list[str]:
+    """Settings and groups that have more than one value, in the order given."""
+    return [o.key_or_group for o in overrides if o.is_sweep_override()]
+
+
+def grid(overrides: Sequence[Override]) -> list[list[str]]:
+    """The overrides of every cell, in the order in which Hydra's own sweeper runs them."""
+    batches = BasicSweeper.split_arguments(list(overrides), max_batch_size=None)
+    return [list(cell) for batch in batches for cell in batch]
+
+
+def check_grid(cells: Sequence[Sequence[str]]) -> None:
+    """Compose and check every cell before anything runs.
+
+    Raises:
+        SettingsError: the first wrong setting, with the cell that it is in.
+    """
+    for overrides in cells:
+        try:
+            validate(compose(overrides))
+        except SettingsError as error:
+            raise SettingsError(f"cell {' '.join(overrides)}: {error.message}", hint=error.hint) from error
+
+
+def make_cell(root: Path, name: str, overrides: Sequence[str], swept: Sequence[str], params: Params) -> Cell:
+    """The cell of one combination.
+
+    Args:
+        name: of the sweep.
+        overrides: Hydra overrides of ``conf/``, one value each.
+        swept: the settings and groups that the sweep varies; empty for all that are overridden.
+        params: what ``conf/`` composes to with the overrides.
+    """
+    values = cell_values(overrides, swept, params)
+    digest = result_digest(params, code_digest(root))
+    label = " ".join(f"{key}={shown(value)}" for key, value in values.items()) or "the only cell"
+    return Cell(label, digest[:12], values, tuple(overrides), digest, f"{name}-{digest[:8]}")
+
+
+def cell_values(overrides: Sequence[str], swept: Sequence[str], params: Params) -> dict[str, Any]:
+    """The value that each swept setting has in the composed ``params``; of a group, the choice's name."""
+    flat, values = flatten(params), {}
+    for override in parse(overrides):
+        key = override.key_or_group
+        if not swept or key in swept:
+            values[key] = flat.get(key, override.value())
+    return values
+
+
+def shown(value: object) -> str:
+    """A value as it stands in a label."""
+    if isinstance(value, float):
+        return f"{value:.{SHOWN_DIGITS}g}"
+    return str(value)
+
+
+def settings_of(values: Mapping[str, Any], seed_key: str) -> tuple[tuple[str, Any], ...]:
+    """What tells a setting from others, its seed left out."""
+    return tuple((key, value) for key, value in values.items() if key != seed_key)

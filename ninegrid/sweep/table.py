@@ -1,0 +1,59 @@
+"""The sweep as text for a terminal, and as rows for ``sweep.csv``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ninegrid.experiments.results import DECODINGS, Result
+from ninegrid.experiments.spread import quantities, references
+from ninegrid.experiments.terminal import interval, signed, table
+from ninegrid.sweep.cells import shown
+from ninegrid.sweep.rank import Setting
+
+COLUMNS = ("sampled/score", "sampled/change", "greedy/score")
+"""Shown for every setting besides the milestones, as means over its seeds."""
+
+
+def csv_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """One row a cell: the settings that differ, every quantity, and the intervals of its own."""
+    rows = []
+    for result in results:
+        row: dict[str, Any] = dict(result.values) | quantities(result)
+        for decoding in DECODINGS:
+            found = result.figures[decoding]
+            row |= {f"{decoding}/score_low": found.low, f"{decoding}/score_high": found.high}
+            row |= {
+                f"{decoding}/change_low": found.change_low,
+                f"{decoding}/change_high": found.change_high,
+            }
+        rows.append({**row, "experiment": result.experiment, "revision": result.revision})
+    return rows
+
+
+def tables(settings: Sequence[Setting]) -> str:
+    """Two tables: the settings, best first, and what they are set beside."""
+    keys = [key for key, _ in settings[0].values]
+    milestones = [f"sampled/{name}" for name in settings[0].results[0].figures["sampled"].milestones]
+    several = max(len(setting.results) for setting in settings) > 1
+    level = f"{settings[0].results[0].confidence:.0%}"
+    over = "t interval over seeds" if several else "interval over boards"
+    columns = [*COLUMNS, *milestones]
+    head = ["rank", *keys, "seeds", *(c.replace("/", " ") for c in columns), f"sampled score, {level} {over}"]
+    rows = [_row(place, setting, columns) for place, setting in enumerate(settings, start=1)]
+    beside = [
+        [label.replace("_", " "), *(signed(scores[d]) for d in DECODINGS)]
+        for label, scores in references(settings[0].results)
+    ]
+    return "\n\n".join([table(head, rows), table(["beside", *(f"{d} score" for d in DECODINGS)], beside)])
+
+
+def _row(place: int, setting: Setting, columns: Sequence[str]) -> list[str]:
+    found, ends = setting.spreads, setting.interval()
+    return [
+        str(place),
+        *(shown(value) for _, value in setting.values),
+        str(len(setting.results)),
+        *(signed(found[column].mean) for column in columns),
+        interval(*ends) if ends else "-",
+    ]

@@ -1,0 +1,195 @@
+"""Train and retest every combination of settings, and rank them.
+
+Not a stage of the pipeline but a command over it:
+``python -m stages.sweep -m reward.win=1,2 reward.optimal=0.4,0.8 train.seed=1,2``.  Each cell is a DVC
+experiment in a copy of the project, so that the workspace stays as it is; whatever the cells have in common
+comes from the shared cache.  Settings are composed from conf/ with the overrides, not taken from params.yaml.
+Cells that differ in train.seed alone are one setting.  Run again, it does what is missing: cells that failed,
+or whose settings or code have changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ninegrid.errors import NinegridError, SettingsError
+from ninegrid.progress import say
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from ninegrid.settings import Settings
+
+HELP = """{about}
+Hydra's launchers and sweepers apply (pip install 'ninegrid[sweep]'):
+  hydra/launcher=box hydra.launcher.n_jobs=2   cells side by side on this machine
+  hydra/sweeper=search hydra.sweeper.n_trials=20 'reward.win=interval(0.5,2)'   a search by Optuna
+  hydra.job.name=NAME   name of the sweep; follows from the overrides if left out
+
+== Settings ==
+$CONFIG
+"""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What every job of a sweep must know.
+
+    Attributes:
+        folder: of its records, logs and results.
+        swept: settings with more than one value; empty where a sweeper chooses the values.
+        cells: how many there are; None if a sweeper decides.
+    """
+
+    name: str
+    folder: Path
+    swept: tuple[str, ...]
+    cells: int | None
+
+
+def main() -> int:
+    """Returns the exit status: 0, 1 if a cell failed, 2 for wrong settings, 130 after Ctrl-C."""
+    arguments = sys.argv[1:]
+    asks = [a for a in arguments if a.startswith("-") and a not in ("-m", "--multirun")]
+    try:
+        if asks:
+            return _hydra(Sweep("sweep", Path(), (), None))
+        return _sweep(arguments)
+    except NinegridError as error:
+        say(f"sweep: {error}")
+        return 2
+    except KeyboardInterrupt:
+        say("sweep: stopped; run it again to go on")
+        return 130
+
+
+def _sweep(arguments: Sequence[str]) -> int:
+    from ninegrid.experiments.digest import tell_what_is_not_seen
+    from ninegrid.project import store_root
+    from ninegrid.sweep.outcome import finished, write_outcome
+    from ninegrid.sweep.run import begin, read_notes
+    from ninegrid.tracking import close_dead_runs
+    from ninegrid.tracking.signals import unwinding
+
+    sweep, settings = plan(arguments)
+    folder = sweep.folder
+    begin(folder)
+    tell_what_is_not_seen(store_root(), "sweep")
+    with unwinding():
+        status = _hydra(sweep)
+    notes = read_notes(folder)
+    results, failed = finished(folder, notes), [note for note in notes if note.failure is not None]
+    if results:
+        print(write_outcome(sweep.name, folder, results))
+        say(f"sweep: {len(results)} of {sweep.cells or len(notes)} cells; table and picture are in {folder}")
+    for note in failed:
+        say(f"sweep: {note.label} {note.failure}")
+    if failed:
+        close_dead_runs(settings.tracking, settings.paths.state_folder())
+        say("sweep: run it again to do what is missing")
+    return 1 if failed else status
+
+
+def plan(arguments: Sequence[str]) -> tuple[Sweep, Settings]:
+    """Check everything that can be checked before anything runs.
+
+    Returns:
+        The sweep, and the settings that its cells have in common.
+
+    Raises:
+        SettingsError: an override is wrong, or the name is.
+    """
+    from ninegrid.params import compose
+    from ninegrid.settings import validate
+    from ninegrid.sweep.cells import check_grid, grid, parse, sweep_name, swept_keys
+
+    overrides = parse(arguments)
+    named = [a.partition("=")[2] for a in arguments if a.startswith("hydra.job.name=")]
+    name = named[-1] if named else sweep_name(overrides)
+    if not _NAME.fullmatch(name):
+        raise SettingsError(f"hydra.job.name={name!r}, expected letters, digits, - and _")
+    shared = validate(compose([str(o.input_line) for o in overrides if not o.is_sweep_override()]))
+    folder = shared.paths.state_folder("sweeps") / name
+    if any(argument.startswith("hydra/sweeper=") for argument in arguments):
+        return Sweep(name, folder, (), None), shared
+    swept = swept_keys(overrides)
+    if swept and not {"-m", "--multirun"} & set(arguments):
+        raise SettingsError(f"{swept[0]} has several values", hint="a sweep is asked for with -m")
+    cells = grid(overrides)
+    check_grid(cells)
+    return Sweep(name, folder, tuple(swept), len(cells)), shared
+
+
+def _hydra(sweep: Sweep) -> int:
+    """Let Hydra choose the cells and start the jobs; returns its exit status."""
+    import hydra
+
+    from ninegrid.app import quiet_hydra
+    from ninegrid.project import project_root
+
+    def job(config: DictConfig) -> float:
+        return run_job(sweep, config)
+
+    quiet_hydra("sweep", HELP.format(about=(__doc__ or "").strip()))
+    conf = str(project_root() / "conf")
+    try:
+        hydra.main(version_base="1.3", config_path=conf, config_name="config")(job)()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+def run_job(sweep: Sweep, config: DictConfig) -> float:
+    """One cell, in whatever process it was started; returns its score, NaN if it failed.
+
+    Raises:
+        CellError: the cell failed and a searching sweeper is to learn of it.
+    """
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    from ninegrid.experiments.execute import CellError
+    from ninegrid.params import plain
+    from ninegrid.project import store_root
+    from ninegrid.settings import validate
+    from ninegrid.sweep.cells import make_cell
+    from ninegrid.sweep.run import run_cell
+
+    around, params, root = HydraConfig.get(), plain(config), store_root()
+    overrides = [str(override) for override in around.overrides.task]
+    cell = make_cell(root, sweep.name, overrides, sweep.swept, params)
+    total = sweep.cells or OmegaConf.select(around, "sweeper.n_trials")
+    number = OmegaConf.select(around, "job.num", throw_on_missing=False) or 0
+    retest = validate(params).paths.retest
+    result = run_cell(root, cell, sweep.folder, retest, number, total, _environment(sweep, around))
+    if result is not None:
+        return result.figures["sampled"].score
+    if sweep.cells is None:
+        raise CellError(cell.label)
+    return float("nan")
+
+
+def _environment(sweep: Sweep, around: Mapping[str, object]) -> dict[str, str]:
+    """What the cell's processes are told: the sweep they belong to, and their share of the cores."""
+    from omegaconf import OmegaConf
+
+    from ninegrid.tracking.provenance import SWEEP_VARIABLE
+
+    told = {SWEEP_VARIABLE: sweep.name}
+    side_by_side = OmegaConf.select(around, "launcher.n_jobs")
+    if isinstance(side_by_side, int) and "OMP_NUM_THREADS" not in os.environ:
+        cores = os.cpu_count() or 1
+        jobs = side_by_side if side_by_side > 0 else max(1, cores + 1 + side_by_side)
+        told["OMP_NUM_THREADS"] = str(max(1, cores // jobs))
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,316 @@
+"""Sweeps: cells, ranking and pictures by hand, and the command on a real DVC project."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from ninegrid.errors import SettingsError
+from ninegrid.experiments import execute
+from ninegrid.experiments.cell import Cell
+from ninegrid.experiments.execute import how_it_ended
+from ninegrid.experiments.results import DECODINGS, Figures, Result, write_record
+from ninegrid.sweep.cells import grid, make_cell, parse, sweep_name, swept_keys
+from ninegrid.sweep.figure import draw_sweep
+from ninegrid.sweep.outcome import finished, write_outcome
+from ninegrid.sweep.rank import rank
+from ninegrid.sweep.run import Note, begin, leave_note, read_notes
+from ninegrid.sweep.table import csv_rows, tables
+from stages.sweep import plan
+from tests.conftest import ROOT, SMOKE
+
+ONE_STEP = (*SMOKE, "train.steps=1")
+
+
+def result(score, low=None, high=None, **values):
+    named = {key.replace("__", "."): value for key, value in values.items()}
+    figures = Figures(score, low, high, -0.5, score + 0.5, 0.0, 1.0, {"legal": 0.9})
+    sides = dict.fromkeys(DECODINGS, figures)
+    return Result(named, "d" * 64, f"x-{score}", "abc", 0.95, {"random_legal": 0.48}, {}, sides)
+
+
+# --- cells -----------------------------------------------------------------------------------------------
+
+
+def test_the_grid_is_every_combination_once_with_what_is_fixed():
+    overrides = parse(["-m", "reward.win=1,2", "train.steps=3", "train.seed=1,2", "hydra/launcher=box"])
+    assert swept_keys(overrides) == ["reward.win", "train.seed"]
+    cells = [" ".join(cell) for cell in grid(overrides)]
+    assert len(cells) == len(set(cells)) == 4
+    assert "reward.win=2 train.steps=3 train.seed=1" in cells
+
+
+def test_the_name_follows_from_the_overrides_in_any_order():
+    one, other = parse(["reward.win=1,2", "train.seed=1,2"]), parse(["train.seed=1,2", "reward.win=1,2"])
+    assert sweep_name(one) == sweep_name(other)
+    assert sweep_name(one) != sweep_name(parse(["reward.win=1,2"]))
+
+
+def test_a_cell_is_called_by_what_is_swept_and_counts_by_everything(tmp_path):
+    from ninegrid.params import compose
+
+    def cell(*overrides):
+        made = ("reward.win=2", "reward=shaped", "train.steps=3", *overrides)
+        return make_cell(ROOT, "s", made, ("reward.win", "reward"), compose(made))
+
+    assert cell().values == {"reward.win": 2.0, "reward": "shaped"}
+    assert cell().label == "reward.win=2 reward=shaped"
+    assert cell().experiment == f"s-{cell().digest[:8]}"
+    assert cell("tracking=disabled").digest == cell().digest
+    assert cell("train.steps=4").digest != cell().digest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-m", "reward.win=1,2", "train.n_samples=1,4"], "cell reward.win=1 train.n_samples=1: "),
+        (["-m", "train=gspo,gspo_token", "train.credit=branch"], "cell train=gspo train.credit=branch: "),
+        (["-m", "train.stepz=1,2"], "train.stepz"),
+        (["-m", "train.stepz=1"], "train.stepz"),
+        (["-m", "reward.win=[1,2"], "cannot read 'reward.win=[1,2'"),
+        (["-m", "train.seed=1,2", "hydra.job.name=a/b"], "hydra.job.name='a/b'"),
+        (["train.seed=1,2"], "a sweep is asked for with -m"),
+    ],
+)
+def test_wrong_sweeps_are_refused_before_anything_runs(arguments, message):
+    with pytest.raises(SettingsError) as refusal:
+        plan(arguments)
+    assert message in str(refusal.value)
+
+
+# --- ranking, tables, pictures ---------------------------------------------------------------------------
+
+
+def test_seeds_are_one_setting_and_settings_are_ranked_by_their_mean():
+    settings = rank(
+        [
+            result(0.5, win=1, train__seed=1),
+            result(0.9, win=2, train__seed=1),
+            result(0.7, win=1, train__seed=2),
+            result(0.3, win=2, train__seed=2),
+            result(0.61, 0.5, 0.7, win=3, train__seed=1),
+        ]
+    )
+    assert [(s.values, len(s.results)) for s in settings] == [
+        ((("win", 3),), 1),
+        ((("win", 1),), 2),
+        ((("win", 2),), 2),
+    ]
+    assert [s.score for s in settings] == pytest.approx([0.61, 0.6, 0.6])
+    # One seed has the interval over boards.  Two have Student's: t for 95%, 1 degree of freedom: 12.7062,
+    # and the standard error of 0.5 and 0.7 is 0.1.
+    assert settings[0].interval() == (0.5, 0.7)
+    assert settings[1].interval() == pytest.approx((0.6 - 1.27062, 0.6 + 1.27062), abs=1e-5)
+
+
+def test_the_table_names_best_first_and_what_it_is_set_beside():
+    text = tables(rank([result(0.2, 0.1, 0.3, reward__win=1), result(0.4, 0.3, 0.5, reward__win=2)]))
+    assert re.search(r"^1 +2 +1 +\+0\.400 +\+0\.900 .* \+0\.300 to \+0\.500$", text, re.MULTILINE)
+    assert re.search(r"^2 +1 +1 +\+0\.200", text, re.MULTILINE)
+    assert re.search(r"^baseline +-0\.500 +-0\.500$", text, re.MULTILINE)
+    assert re.search(r"^random legal +\+0\.480 +\+0\.480$", text, re.MULTILINE)
+
+
+def test_csv_has_a_row_for_each_cell():
+    rows = csv_rows([result(0.2, 0.1, 0.3, reward__win=1, train__seed=1)])
+    assert rows[0]["reward.win"] == 1
+    assert (rows[0]["sampled/score"], rows[0]["sampled/score_low"]) == (0.2, 0.1)
+
+
+TWO_AXES = [result(w + o, w + o - 0.1, w + o + 0.1, reward__win=w, reward__optimal=o)
+            for w in (0.1, 0.2) for o in (0.3, 0.5, 0.7)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("results", "texts"),
+    [
+        (TWO_AXES, ["reward.win", "reward.optimal", "0.800", "beside: baseline"]),
+        (
+            [result(s, s - 0.1, s + 0.1, reward__win=w) for w, s in ((1.0, 0.2), (2.0, 0.4))],
+            ["reward.win", "held-out score, sampled", "random legal"],
+        ),
+        ([result(0.1, reward="shaped"), result(0.2, reward="published")], ["reward=shaped", "baseline"]),
+        (
+            [result(s, a__x=1, b__y=2, c__z=z, train__seed=k) for z, k, s in ((3, 1, 0.1), (3, 2, 0.2))],
+            ["x=1  y=2  z=3", "one seed"],
+        ),
+        ([result(0.1)], ["the only one"]),
+    ],
+)
+def test_pictures_show_what_was_swept_and_are_the_same_each_time(results, texts):
+    picture, pixels = draw_sweep("s", rank(results))
+    for text in texts:
+        assert text in picture
+    assert draw_sweep("s", rank(results)) == (picture, pixels)
+
+
+def test_notes_of_this_execution_alone_count(tmp_path):
+    begin(tmp_path)
+    leave_note(tmp_path, Note(3, "old", "f", "FAILED", False))
+    begin(tmp_path)
+    write_record(tmp_path / "f.json", replace(result(0.5), values={"reward.win": 2.0}))
+    leave_note(tmp_path, Note(10, "b", "g", "FAILED", False))
+    leave_note(tmp_path, Note(2, "a", "f", None, True))
+    notes = read_notes(tmp_path)
+    assert [note.label for note in notes] == ["a", "b"]
+    found = finished(tmp_path, notes)
+    assert [r.values for r in found] == [{"reward.win": 2.0}]
+    write_outcome("s", tmp_path, found)
+    assert {path.suffix for path in tmp_path.glob("sweep.*")} == {".csv", ".svg", ".png"}
+
+
+@pytest.mark.parametrize(
+    ("said", "ended"),
+    [
+        ("failed to run: python -m stages.train_gspo, exited with 1", "FAILED (train_gspo, status 1)"),
+        ("failed to run: python -m stages.retest, exited with -9", "KILLED (retest, SIGKILL)"),
+        ("failed to run: python -m stages.retest, exited with 143", "KILLED (retest, SIGTERM)"),
+        ("no such thing", "FAILED (dvc exp run ended with status 255)"),
+    ],
+)
+def test_a_failure_says_which_stage_and_how(tmp_path, said, ended):
+    log = tmp_path / "log"
+    log.write_text(f"ERROR: {said}\n")
+    assert how_it_ended(log, 255) == ended
+
+
+def test_a_cell_waits_for_dvcs_lock_and_gives_up_on_anything_else(tmp_path, monkeypatch):
+    cell = Cell("a", "f", {}, (), "d" * 64, "e")
+    said = ["ERROR: Unable to acquire lock. Most likely", "ERROR: failed to run: no such file"]
+    attempts = []
+
+    def run_experiment(root, name, overrides, log, prefix, tags, every):
+        log.write_text(said[len(attempts)])
+        attempts.append(name)
+        return 255
+
+    monkeypatch.setattr(execute, "run_experiment", run_experiment)
+    monkeypatch.setattr(execute, "find_experiment", lambda root, name: None)
+    monkeypatch.setattr(execute, "PAUSE_S", (0.0, 0.0))
+    with pytest.raises(execute.CellError, match="dvc exp run ended with status 255"):
+        execute.execute(tmp_path, cell, tmp_path, "data/retest")
+    assert attempts == ["e", "e"]
+
+
+# --- the command, on a project of its own ----------------------------------------------------------------
+
+
+def sweep(project, *arguments, **extra):
+    return project.python("-m", "stages.sweep", "-m", "hydra.job.name=s", *arguments, check=False, **extra)
+
+
+def rows_of(project):
+    with (project.root / ".ninegrid/sweeps/s/sweep.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def logs_of(project):
+    return [path.read_text() for path in (project.root / ".ninegrid/sweeps/s").glob("*.log")]
+
+
+SABOTAGE = """        if str(settings.train.seed) in __import__('os').environ.get('SABOTAGE', ''):
+            if settings.reward.outcomes['win'] == 1:
+                raise RuntimeError('it is not to be')
+            __import__('os').kill(__import__('os').getpid(), 9)
+"""
+"""What `train_gspo` does in the test: named seeds raise under one reward, and are killed under another."""
+
+
+@pytest.mark.slow
+def test_cells_run_beside_the_workspace_and_those_that_fail_leave_the_others_alone(finished):
+    project = finished
+    stage = project.root / "stages/train_gspo.py"
+    # Inside the tracked block, so that MLflow has the run by then.
+    line = "        trained = train_policy("
+    assert line in stage.read_text()
+    stage.write_text(stage.read_text().replace(line, SABOTAGE + line))
+    project.git("commit", "-qam", "sabotage")
+    data = {path: path.stat().st_mtime_ns for path in (project.root / "data").rglob("*")}
+    cells = [setting for setting in ONE_STEP if not setting.startswith("tracking")]
+    cells += ["reward.win=1,2", "train.seed=4,5"]
+
+    first = sweep(project, *cells, SABOTAGE="4")
+    assert first.returncode == 1, first.stderr
+    ended = [r"1/4  reward.win=1 train.seed=4  FAILED \(train_gspo, status 1\) after",
+             r"2/4  reward.win=1 train.seed=5  score [+-]\d\.\d{3}, change",
+             r"3/4  reward.win=2 train.seed=4  KILLED \(train_gspo, SIGKILL\) after",
+             r"4/4  reward.win=2 train.seed=5  score"]  # fmt: skip
+    assert re.search(".*".join(f"sweep: {line}" for line in ended), first.stderr, re.DOTALL)
+    assert [row["reward.win"] for row in rows_of(project)] == ["1", "2"]
+    assert re.search(r"^rank +reward.win +seeds", first.stdout, re.MULTILINE)
+    assert "<svg" in (project.root / ".ninegrid/sweeps/s/sweep.svg").read_text()
+    # Of all stages only those ran that read what the cell changes.
+    ran = {tuple(re.findall(r"^Running stage '(\w+)'", log, re.MULTILINE)) for log in logs_of(project)}
+    whole = ("train_gspo", "retest", "perturb_retest")
+    assert ran == {whole[:1], whole, ("audit_reward", *whole[:1])}
+    # The workspace is as it was.
+    assert project.git("status", "--porcelain").stdout == ""
+    assert {path: path.stat().st_mtime_ns for path in (project.root / "data").rglob("*")} == data
+    assert not (project.root / "multirun").exists()
+    assert statuses(project) == {
+        "1/4": ["FAILED"],
+        "2/4": ["KILLED"],
+        "1/5": ["FINISHED"],
+        "2/5": ["FINISHED"],
+    }
+
+    again = sweep(project, *cells, SABOTAGE="")
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("(known)") == 2
+    assert [row["train.seed"] for row in rows_of(project)] == ["4", "5", "4", "5"]
+    assert statuses(project)["2/4"] == ["FINISHED", "KILLED"]
+    assert statuses(project)["2/5"] == ["FINISHED"]
+
+
+def statuses(project):
+    """Reward of a win / seed -> how the trainings of this sweep ended, by MLflow."""
+    script = (
+        "import json, mlflow; found = {}\n"
+        "c = mlflow.MlflowClient('sqlite:///.ninegrid/mlflow.db')\n"
+        "for r in c.search_runs(['1'], filter_string=\"tags.`ninegrid.stage` = 'train_gspo'\"):\n"
+        "    assert r.data.tags['ninegrid.sweep'] == 's'\n"
+        "    win, seed = float(r.data.params['reward.win']), r.data.params['train.seed']\n"
+        "    found.setdefault(f'{win:g}/{seed}', []).append(r.info.status)\n"
+        "print(json.dumps(found))"
+    )
+    found = json.loads(project.python("-c", script).stdout.splitlines()[-1])
+    return {cell: sorted(ended) for cell, ended in found.items()}
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_sweep_and_it_goes_on_later(finished):
+    project = finished
+    arguments = (*SMOKE, "train.n_samples=8", "train.steps=60", "train.seed=1,2")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stages.sweep", "-m", "hydra.job.name=s", *arguments],
+        cwd=project.root,
+        env=project.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 900
+        while not list((project.root / ".ninegrid/checkpoints").glob("*/checkpoint.pt")):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=300)[1]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, said
+    assert "sweep: stopped; run it again to go on" in said
+    assert list((project.root / ".dvc/tmp/exps/standalone").glob("tmp*")) == []
