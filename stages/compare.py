@@ -33,14 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compare(names: Sequence[str], out: str | None) -> int:
+    if len(set(names)) < max(2, len(names)):
+        raise SettingsError(f"{' '.join(names)}: expected two or more different loops", hint="dvc exp list")
     from pathlib import Path
 
     from ninegrid.compare.loop import read_loop
     from ninegrid.compare.page import write_comparison
     from ninegrid.project import store_root
 
-    if len(set(names)) < max(2, len(names)):
-        raise SettingsError(f"{' '.join(names)}: expected two or more different loops", hint="dvc exp list")
     root = store_root()
     progress, loops = Progress("compare: loop", len(names)), []
     for name in names:

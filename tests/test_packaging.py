@@ -23,8 +23,8 @@ def test_the_wheel_holds_the_library_and_nothing_else(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"ninegrid"}
-    pages = ("ninegrid/report/page.html.j2", "ninegrid/report/style.css", "ninegrid/perturb/page.html.j2")
-    for needed in ("ninegrid/chat/hermes.jinja", *pages):
+    pages = {f"ninegrid/{package}/page.html.j2" for package in ("report", "perturb", "compare")}
+    for needed in ("ninegrid/chat/hermes.jinja", "ninegrid/report/style.css", *pages):
         assert needed in names
     assert not any("__pycache__" in name or name.endswith("entry_points.txt") for name in names)
 

@@ -57,6 +57,22 @@ def test_a_bad_setting_is_refused_at_once(stage, setting, message):
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("stages.sweep", "-m", "train.n_samples=1,4"), "cell train.n_samples=1: train.n_samples = 1"),
+        (("stages.sweep", "train.steps=1,2"), "a sweep is asked for with -m"),
+        (("stages.repeat_seeds", "--seeds", "1,1"), "expected distinct whole numbers"),
+        (("stages.compare", "workspace"), "expected two or more different loops"),
+    ],
+)
+def test_commands_over_loops_refuse_at_once(command, message):
+    refused = run(*command)
+    assert refused.returncode == 2, refused.stderr
+    assert message in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_no_warm_start_is_a_record_and_needs_nothing_heavy(tmp_path):
     (tmp_path / "warm" / "model").mkdir(parents=True)  # what an earlier warm start left
     done = run("stages.warm_start", "warm_start={method: none}", f"paths.warm_start={tmp_path}/warm")
