@@ -44,7 +44,7 @@ class Sweep:
 
     Attributes:
         folder: of its records, logs and results.
-        swept: settings with more than one value; empty where a sweeper chooses the values.
+        swept: settings that are given more than one value, or a range of values.
         cells: how many there are; None if a sweeper decides.
     """
 
@@ -117,9 +117,9 @@ def plan(arguments: Sequence[str]) -> tuple[Sweep, Settings]:
         raise SettingsError(f"hydra.job.name={name!r}, expected letters, digits, - and _")
     shared = validate(compose([str(o.input_line) for o in overrides if not o.is_sweep_override()]))
     folder = shared.paths.state_folder("sweeps") / name
-    if any(argument.startswith("hydra/sweeper=") for argument in arguments):
-        return Sweep(name, folder, (), None), shared
     swept = swept_keys(overrides)
+    if any(argument.startswith("hydra/sweeper=") for argument in arguments):
+        return Sweep(name, folder, tuple(swept), None), shared
     if swept and not {"-m", "--multirun"} & set(arguments):
         raise SettingsError(f"{swept[0]} has several values", hint="a sweep is asked for with -m")
     cells = grid(overrides)

@@ -88,6 +88,13 @@ def test_wrong_sweeps_are_refused_before_anything_runs(arguments, message):
     assert message in str(refusal.value)
 
 
+def test_a_search_is_called_by_the_settings_it_searches():
+    sought, _ = plan(["-m", "hydra/sweeper=search", "experiment=smoke", "reward.win=interval(0.5,2)"])
+    assert (sought.swept, sought.cells) == (("reward.win",), None)
+    with pytest.raises(SettingsError, match=re.escape("train.stepz")):
+        plan(["-m", "hydra/sweeper=search", "train.stepz=1", "reward.win=interval(0.5,2)"])
+
+
 # --- ranking, tables, pictures ---------------------------------------------------------------------------
 
 
