@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.progress import say
@@ -162,7 +162,8 @@ def run_job(sweep: Sweep, config: DictConfig) -> float:
     from ninegrid.sweep.cells import make_cell
     from ninegrid.sweep.run import run_cell
 
-    around, params, root = HydraConfig.get(), plain(config), store_root()
+    around: Any = HydraConfig.get()
+    params, root = plain(config), store_root()
     overrides = [str(override) for override in around.overrides.task]
     cell = make_cell(root, sweep.name, overrides, sweep.swept, params)
     total = sweep.cells or OmegaConf.select(around, "sweeper.n_trials")
@@ -176,7 +177,7 @@ def run_job(sweep: Sweep, config: DictConfig) -> float:
     return float("nan")
 
 
-def _environment(sweep: Sweep, around: Mapping[str, object]) -> dict[str, str]:
+def _environment(sweep: Sweep, around: Any) -> dict[str, str]:
     """What the cell's processes are told: the sweep they belong to, and their share of the cores."""
     from omegaconf import OmegaConf
 

@@ -14,6 +14,7 @@ import textwrap
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,10 @@ from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.tracking import Run, TrackingSettings, input_hashes, track
 from ninegrid.tracking.__main__ import show
 from ninegrid.tracking.names import PARAM_LIMIT, as_text, cut, safe_name
+from ninegrid.tracking.outbox import Outbox, RunHead, waiting_runs
 from ninegrid.tracking.provenance import HOST, PID, STARTED, git_tags, process_is_gone, process_tags
+from ninegrid.tracking.replay import replay
+from ninegrid.tracking.requests import Metrics
 from ninegrid.tracking.settings import store_uri, without_password
 from ninegrid.tracking.signals import Terminated, unwinding
 from ninegrid.tracking.store import open_store
@@ -598,7 +602,8 @@ class TestStore:
         assert first.startswith(f"warning: train_gspo: MLflow at {broken_uri} cannot be opened (")
         assert last == (
             f"warning: train_gspo: not mirrored to MLflow at {broken_uri}: "
-            "parameters, artifacts (2), metrics (4), its end. The stage's own files hold it."
+            "parameters, artifacts (2), metrics (4), its end. "
+            "Once it answers again: python -m ninegrid.tracking replay"
         )
 
     def test_an_error_of_the_stage_is_not_hidden_by_a_store_that_is_down(
@@ -631,6 +636,53 @@ class TestStore:
         assert "database is locked" in first
         assert last.endswith("answers again, everything is mirrored.")
 
+    def test_a_killed_process_leaves_what_waits_and_a_living_one_is_left_alone(self, state: Path) -> None:
+        tags = {HOST: socket.gethostname(), PID: "1", STARTED: "0.00"}  # the first process began later
+        gone = RunHead("s", "ninegrid", "gone", tags, 1000)
+        Outbox(state, gone).add(Metrics({"m": 3.0}, 1500, 4))
+        alive = RunHead("s", "ninegrid", "alive", process_tags(), 2000)
+        Outbox(state, alive).add(Metrics({"m": 5.0}, 2500, 4))
+        assert replay(TrackingSettings(), state) == [
+            "gone: 2 requests sent, 0 refused",
+            "alive: still running, or run on another host; left alone",
+        ]
+        stored = only_run(state)
+        assert (stored.info.run_name, stored.info.status, stored.data.metrics) == (
+            "gone",
+            "KILLED",
+            {"m": 3.0},
+        )
+        assert [head.name for _, head, _ in waiting_runs(state)] == ["alive"]
+
+    def test_a_run_that_the_store_never_saw_is_made_whole_later(
+        self, state: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("ninegrid.tracking.store._SQLITE_TIMEOUT_S", 0.1)
+        other = sqlite3.connect(state / "mlflow.db", isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        with track(TrackingSettings(), "s", {"a": 1}, {"seed": 3}, state=state) as run:
+            run.metrics({"m": 0.5}, 2)
+        other.rollback()
+        other.close()
+        assert runs_in(state) == []
+        replay(TrackingSettings(), state)
+        stored = only_run(state)
+        assert (stored.info.status, stored.data.params, told(stored)) == ("FINISHED", {"a": "1"}, {"m": 0.5})
+        assert stored.data.tags["seed"] == "3"
+        assert artifacts_of(state, stored) == ["params.yaml"]
+        assert not list(waiting_runs(state))
+
+    def test_an_outbox_that_cannot_be_written_stops_no_stage(
+        self, state: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (state / "mlflow.db").write_bytes(b"not a database" * 100)
+        (state / "outbox").write_text("a file where the folder should be")
+        with track(TrackingSettings(), "s", {"a": 1}, state=state) as run:
+            run.metrics({"m": 1})
+        said = capsys.readouterr().err
+        assert "what MLflow does not take cannot be kept either (NotADirectoryError" in said
+        assert said.splitlines()[-1].endswith("its end. The stage's own files hold it.")
+
     def test_artifacts_that_cannot_be_copied_keep_no_metric_back(
         self, state: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -641,7 +693,10 @@ class TestStore:
         assert (stored.info.status, told(stored)) == ("FINISHED", {"m": 1.0})
         first, last = capsys.readouterr().err.splitlines()
         assert "did not take artifacts" in first
-        assert ": artifacts. The stage's own files hold it." in last
+        assert ": artifacts. Once it answers again: " in last
+        (state / "mlartifacts").unlink()
+        assert replay(TrackingSettings(), state) == [f"{stored.info.run_name}: 1 requests sent, 0 refused"]
+        assert artifacts_of(state, stored) == ["params.yaml"]
 
     def test_a_bug_is_not_caught(self, state: Path) -> None:
         with pytest.raises(TypeError), track(TrackingSettings(), "s", {}, state=state) as run:
@@ -658,24 +713,8 @@ class TestPages:
 
     @pytest.fixture
     def server(self, state: Path, port: int) -> Iterator[str]:
-        """The real `mlflow ui`, as `show` starts it."""
-        code = textwrap.dedent("""
-            import sys
-            from pathlib import Path
-            from ninegrid.tracking.__main__ import TrackingSettings, show
-            show(TrackingSettings(), Path(sys.argv[1]), int(sys.argv[2]))
-        """)
-        with (state / "server.log").open("w") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-c", code, str(state), str(port)],
-                cwd=ROOT, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        try:
-            _wait_for(f"http://127.0.0.1:{port}/health", process)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=60)
+        with serving(state, port) as address:
+            yield address
 
     def test_the_pages_show_the_store_and_the_server_takes_runs(
         self, server: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -691,6 +730,38 @@ class TestPages:
         assert not other_state.exists(), "a server keeps its own state"
         assert f"{server} (Ctrl-C ends it)" in (state / "server.log").read_text()
         assert capsys.readouterr().err == ""
+
+    def test_replay_fills_the_gap_that_a_stopped_server_left(
+        self, state: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        mine, report = tmp_path / "mine", tmp_path / "report.html"
+        with ExitStack() as up:
+            settings = TrackingSettings(uri=up.enter_context(serving(state, port)))
+            with track(settings, "train_gspo", {"a": 1}, state=mine) as run:
+                for step in range(6):
+                    if step == 3:
+                        up.close()
+                    run.metrics({"m": step / 7}, step)
+                report.write_text("as it was")
+                run.artifact(report)
+        report.write_text("as it is now")
+        before = only_run(state)
+        assert before.info.status == "RUNNING"  # files go to the disk, past the server
+        with pytest.raises(NinegridError, match="does not take train_gspo"):
+            replay(settings, mine)
+        with serving(state, port):
+            (line,) = replay(settings, mine)
+            assert line.endswith(" 5 requests sent, 0 refused")  # 3 steps, the cost, the end
+            assert replay(settings, mine) == []
+        stored = only_run(state)
+        assert (stored.info.run_id, stored.info.status) == (before.info.run_id, "FINISHED")
+        history = client_of(state).get_metric_history(stored.info.run_id, "m")
+        assert [(m.step, m.value) for m in history] == [(step, step / 7) for step in range(6)]
+        times = [m.timestamp for m in history]
+        assert times == sorted(times) and stored.info.end_time < time.time() * 1000 - 1000
+        shown = client_of(state).download_artifacts(stored.info.run_id, "report.html", str(tmp_path))
+        assert Path(shown).read_text() == "as it was"
 
     def test_a_server_is_named_not_served(self, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
         show(TrackingSettings(uri="http://me:secret@127.0.0.1:9"), state, 5000)
@@ -718,6 +789,28 @@ class TestPages:
 
 def test_the_mirror_of_nothing_is_a_run_too() -> None:
     Run(None).metrics({"m": 1.0}, 1)
+
+
+@contextmanager
+def serving(state: Path, port: int) -> Iterator[str]:
+    """The real `mlflow ui`, as `show` starts it."""
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from ninegrid.tracking.__main__ import TrackingSettings, show
+        show(TrackingSettings(), Path(sys.argv[1]), int(sys.argv[2]))
+    """)
+    with (state / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(state), str(port)],
+            cwd=ROOT, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/health", process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=60)
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -57,7 +57,7 @@ def less_the_first(loops: Sequence[Loop], decoding: str) -> list[Json]:
     """
     bootstrap = loops[0].comparison["bootstrap"]
     first = replies(loops[0], decoding)
-    found = []
+    found: list[Json] = []
     for loop in loops[1:]:
         other = replies(loop, decoding)
         before, after = (np.array([side[key]["score"] for key in first]) for side in (first, other))

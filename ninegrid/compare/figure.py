@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
@@ -114,5 +115,5 @@ def draw_courses(loops: Sequence[Loop], layout: Layout) -> Figure:
     return figure
 
 
-def _look(index: int) -> dict[str, object]:
+def _look(index: int) -> dict[str, Any]:
     return {"color": HUES[index % len(HUES)], "linestyle": DASHES[index // len(HUES) % len(DASHES)]}

@@ -153,8 +153,8 @@ def _rows(settings: Sequence[Setting], layout: Layout) -> Figure:
 
 
 def _setting_row(axes: Axes, y: float, setting: Setting) -> None:
-    ends = setting.interval() or (None, None)
-    mark(axes, y, setting.score, *ends, INK, 6)
+    low, high = setting.interval() or (None, None)
+    mark(axes, y, setting.score, low, high, INK, 6)
     if len(setting.results) > 1:
         for result in setting.results:
             mark(axes, y, result.figures["sampled"].score, None, None, AFTER, 4)

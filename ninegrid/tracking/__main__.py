@@ -1,6 +1,7 @@
 """``python -m ninegrid.tracking ui [--port N]``: MLflow's own pages on this project's store.
 
 It only finds the store and hands over to ``mlflow ui``; what is shown there is MLflow's.
+``python -m ninegrid.tracking replay`` gives the store what it did not take while it was down.
 """
 
 from __future__ import annotations
@@ -23,16 +24,20 @@ HOST = "127.0.0.1"
 
 
 def main() -> None:
-    """Show the store that ``params.yaml`` names."""
+    """Show the store that ``params.yaml`` names, or fill its gaps."""
     parser = argparse.ArgumentParser(
         prog="python -m ninegrid.tracking", description="Look at the mirrored runs."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     ui = commands.add_parser("ui", help=f"open MLflow's pages at {HOST}")
     ui.add_argument("--port", type=int, default=5000)
+    commands.add_parser("replay", help="give the store what it did not take while it was down")
     arguments = parser.parse_args()
     try:
-        show(*_configured(), arguments.port)
+        if arguments.command == "replay":
+            fill_gaps(*_configured())
+        else:
+            show(*_configured(), arguments.port)
     except NinegridError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from error
@@ -47,6 +52,14 @@ def show(settings: TrackingSettings, state: Path, port: int) -> None:
     _check_free(port)
     print(f"MLflow on {without_password(uri)}: http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
     _become_mlflow(uri, state, port)
+
+
+def fill_gaps(settings: TrackingSettings, state: Path) -> None:
+    """Send what waits, and say what was sent."""
+    from ninegrid.tracking.replay import replay
+
+    for line in replay(settings, state) or ["nothing waits"]:
+        print(f"replay: {line}")
 
 
 def _configured() -> tuple[TrackingSettings, Path]:

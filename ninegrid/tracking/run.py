@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import Any, SupportsFloat
 
 import yaml
 
@@ -16,14 +16,13 @@ from ninegrid.config import flatten
 from ninegrid.project import project_root, store_root
 from ninegrid.tracking.mirror import Mirror
 from ninegrid.tracking.names import PARAM_LIMIT, TAG_LIMIT, as_text, cut, safe_name
+from ninegrid.tracking.outbox import Outbox, RunHead
 from ninegrid.tracking.provenance import experiment_tags, git_tags, process_tags
+from ninegrid.tracking.requests import Files, Metrics, Params, Tag, Text
 from ninegrid.tracking.settings import TrackingSettings, store_uri
 from ninegrid.tracking.signals import Terminated, unwinding
 from ninegrid.tracking.store import failures, open_store, set_environment
 from ninegrid.tracking.usage import Stopwatch, peak_memory
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 NONFINITE = "ninegrid.nonfinite_metrics"
 
@@ -41,22 +40,18 @@ class Run:
         finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
         self._note_nonfinite([name for name in numbers if name not in finite])
         if self._mirror is not None and finite:
-            now = time.time_ns() // 1_000_000
-            self._mirror.send(
-                "metrics", lambda client, run: _log_metrics(client, run, finite, now, step or 0)
-            )
+            self._mirror.send(Metrics(finite, time.time_ns() // 1_000_000, step or 0))
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Mirror parameters, nested ones under dotted names.  MLflow lets none be changed later."""
         flat = {safe_name(k): cut(as_text(v), PARAM_LIMIT) for k, v in flatten(values).items()}
         if self._mirror is not None and flat:
-            self._mirror.send("parameters", lambda client, run: _log_params(client, run, flat))
+            self._mirror.send(Params(flat))
 
     def tag(self, name: str, value: object) -> None:
         """Mirror one tag; a later value replaces an earlier one."""
         if self._mirror is not None:
-            key, text = safe_name(name), cut(as_text(value), TAG_LIMIT)
-            self._mirror.send("tags", lambda client, run: client.set_tag(run, key, text))
+            self._mirror.send(Tag(safe_name(name), cut(as_text(value), TAG_LIMIT)))
 
     def artifact(self, path: Path | str, folder: str | None = None) -> None:
         """Mirror a file, or a folder with all it holds, into ``folder`` of the run's artifacts.
@@ -68,12 +63,12 @@ class Run:
         if not source.exists():
             raise FileNotFoundError(f"{source} was to be mirrored to MLflow, but does not exist")
         if self._mirror is not None and self._artifacts:
-            self._mirror.send("artifacts", lambda client, run: _log_artifact(client, run, source, folder))
+            self._mirror.send(Files(str(source.absolute()), folder))
 
     def text(self, content: str, name: str) -> None:
         """Mirror ``content`` as the artifact file ``name``."""
         if self._mirror is not None and self._artifacts:
-            self._mirror.send("artifacts", lambda client, run: client.log_text(run, content, name))
+            self._mirror.send(Text(content, name))
 
     def _note_nonfinite(self, names: list[str]) -> None:
         new = [name for name in names if name not in self._nonfinite]
@@ -142,14 +137,8 @@ def _mirror(settings: TrackingSettings, stage: str, tags: Mapping[str, object], 
     texts = {safe_name(k): cut(as_text(v), TAG_LIMIT) for k, v in described.items()}
     revision = git.get("ninegrid.git_revision", "")[:7]
     name = f"{stage} {revision}{'+' if git.get('ninegrid.git_dirty') == 'true' else ''}".strip()
-    began = time.time_ns() // 1_000_000
-
-    def begin() -> tuple[MlflowClient, str]:
-        client, experiment_id = open_store(uri, settings.experiment, state)
-        created = client.create_run(experiment_id, start_time=began, tags=texts, run_name=name)
-        return client, created.info.run_id
-
-    return Mirror(stage, uri, begin)
+    head = RunHead(stage, settings.experiment, name, texts, time.time_ns() // 1_000_000)
+    return Mirror(uri, head, Outbox(state, head), lambda: open_store(uri, settings.experiment, state))
 
 
 def _status(error: BaseException) -> str:
@@ -167,25 +156,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def _log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float], now: int, step: int) -> None:
-    from mlflow.entities import Metric
-
-    client.log_batch(run_id, metrics=[Metric(safe_name(k), v, now, step) for k, v in values.items()])
-
-
-def _log_params(client: MlflowClient, run_id: str, values: Mapping[str, str]) -> None:
-    from mlflow.entities import Param
-
-    client.log_batch(run_id, params=[Param(k, v) for k, v in values.items()])
-
-
-def _log_artifact(client: MlflowClient, run_id: str, source: Path, folder: str | None) -> None:
-    if source.is_dir():
-        client.log_artifacts(run_id, str(source), folder)
-    else:
-        client.log_artifact(run_id, str(source), folder)
 
 
 def close_dead_runs(settings: TrackingSettings, state: Path) -> None:
