@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,9 +81,9 @@ def _sweep(arguments: Sequence[str]) -> int:
 
     sweep, settings = plan(arguments)
     folder = sweep.folder
-    begin(folder)
-    tell_what_is_not_seen(store_root(), "sweep")
-    with unwinding():
+    with _alone(sweep), unwinding():
+        begin(folder)
+        tell_what_is_not_seen(store_root(), "sweep")
         status = _hydra(sweep)
     notes = read_notes(folder)
     results, failed = finished(folder, notes), [note for note in notes if note.failure is not None]
@@ -95,6 +96,22 @@ def _sweep(arguments: Sequence[str]) -> int:
         close_dead_runs(settings.tracking, settings.paths.state_folder())
         say("sweep: run it again to do what is missing")
     return 1 if failed else status
+
+
+@contextmanager
+def _alone(sweep: Sweep) -> Iterator[None]:
+    """Refuse a sweep that another process runs already: the two would count each other's cells."""
+    from filelock import FileLock, Timeout
+
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(sweep.folder / "lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise SettingsError(
+            f"{sweep.name} is being run by another process",
+            hint="wait for it, or give this one a name of its own: hydra.job.name=NAME",
+        ) from error
 
 
 def plan(arguments: Sequence[str]) -> tuple[Sweep, Settings]:

@@ -26,7 +26,7 @@ from ninegrid.sweep.outcome import finished, write_outcome
 from ninegrid.sweep.rank import rank
 from ninegrid.sweep.run import Note, begin, leave_note, read_notes
 from ninegrid.sweep.table import csv_rows, tables
-from stages.sweep import plan
+from stages.sweep import Sweep, _alone, plan
 from tests.conftest import ROOT, SMOKE
 
 ONE_STEP = (*SMOKE, "train.steps=1")
@@ -86,6 +86,14 @@ def test_wrong_sweeps_are_refused_before_anything_runs(arguments, message):
     with pytest.raises(SettingsError) as refusal:
         plan(arguments)
     assert message in str(refusal.value)
+
+
+def test_a_sweep_that_runs_already_is_refused(tmp_path):
+    one = Sweep("s", tmp_path / "s", (), 1)
+    with _alone(one), pytest.raises(SettingsError, match="s is being run by another process"), _alone(one):
+        pass
+    with _alone(one):
+        pass
 
 
 def test_a_search_is_called_by_the_settings_it_searches():
