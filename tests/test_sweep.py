@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import json
 import os
 import re
 import signal
@@ -233,73 +232,45 @@ def logs_of(project):
     return [path.read_text() for path in (project.root / ".ninegrid/sweeps/s").glob("*.log")]
 
 
-SABOTAGE = """        if str(settings.train.seed) in __import__('os').environ.get('SABOTAGE', ''):
-            if settings.reward.outcomes['win'] == 1:
-                raise RuntimeError('it is not to be')
-            __import__('os').kill(__import__('os').getpid(), 9)
+SABOTAGE = """    if str(settings.train.seed) in __import__('os').environ.get('SABOTAGE', ''):
+        if settings.train.seed == 3:
+            raise RuntimeError('it is not to be')
+        __import__('os').kill(__import__('os').getpid(), 9)
 """
-"""What `train_gspo` does in the test: named seeds raise under one reward, and are killed under another."""
+"""What `train_gspo` does in the test: of the seeds named, 3 raises and the others are killed."""
 
 
 @pytest.mark.slow
 def test_cells_run_beside_the_workspace_and_those_that_fail_leave_the_others_alone(finished):
     project = finished
     stage = project.root / "stages/train_gspo.py"
-    # Inside the tracked block, so that MLflow has the run by then.
-    line = "        trained = train_policy("
+    line = "    paths, start = settings.paths, starting_model(settings.paths)\n"
     assert line in stage.read_text()
     stage.write_text(stage.read_text().replace(line, SABOTAGE + line))
     project.git("commit", "-qam", "sabotage")
     data = {path: path.stat().st_mtime_ns for path in (project.root / "data").rglob("*")}
-    cells = [setting for setting in ONE_STEP if not setting.startswith("tracking")]
-    cells += ["reward.win=1,2", "train.seed=4,5"]
 
-    first = sweep(project, *cells, SABOTAGE="4")
+    first = sweep(project, *ONE_STEP, "train.seed=3,4,5", SABOTAGE="34")
     assert first.returncode == 1, first.stderr
-    ended = [r"1/4  reward.win=1 train.seed=4  FAILED \(train_gspo, status 1\) after",
-             r"2/4  reward.win=1 train.seed=5  score [+-]\d\.\d{3}, change",
-             r"3/4  reward.win=2 train.seed=4  KILLED \(train_gspo, SIGKILL\) after",
-             r"4/4  reward.win=2 train.seed=5  score"]  # fmt: skip
+    ended = [r"1/3  train.seed=3  FAILED \(train_gspo, status 1\) after",
+             r"2/3  train.seed=4  KILLED \(train_gspo, SIGKILL\) after",
+             r"3/3  train.seed=5  score [+-]\d\.\d{3}, change"]  # fmt: skip
     assert re.search(".*".join(f"sweep: {line}" for line in ended), first.stderr, re.DOTALL)
-    assert [row["reward.win"] for row in rows_of(project)] == ["1", "2"]
-    assert re.search(r"^rank +reward.win +seeds", first.stdout, re.MULTILINE)
+    assert [row["train.seed"] for row in rows_of(project)] == ["5"]
+    assert re.search(r"^rank +seeds", first.stdout, re.MULTILINE)
     assert "<svg" in (project.root / ".ninegrid/sweeps/s/sweep.svg").read_text()
     # Of all stages only those ran that read what the cell changes.
-    ran = {tuple(re.findall(r"^Running stage '(\w+)'", log, re.MULTILINE)) for log in logs_of(project)}
-    whole = ("train_gspo", "retest", "perturb_retest")
-    assert ran == {whole[:1], whole, ("audit_reward", *whole[:1])}
+    ran = [tuple(re.findall(r"^Running stage '(\w+)'", log, re.MULTILINE)) for log in logs_of(project)]
+    assert sorted(ran) == [("train_gspo",), ("train_gspo",), ("train_gspo", "retest", "perturb_retest")]
     # The workspace is as it was.
     assert project.git("status", "--porcelain").stdout == ""
     assert {path: path.stat().st_mtime_ns for path in (project.root / "data").rglob("*")} == data
     assert not (project.root / "multirun").exists()
-    assert statuses(project) == {
-        "1/4": ["FAILED"],
-        "2/4": ["KILLED"],
-        "1/5": ["FINISHED"],
-        "2/5": ["FINISHED"],
-    }
 
-    again = sweep(project, *cells, SABOTAGE="")
-    assert again.returncode == 0, again.stderr
-    assert again.stderr.count("(known)") == 2
-    assert [row["train.seed"] for row in rows_of(project)] == ["4", "5", "4", "5"]
-    assert statuses(project)["2/4"] == ["FINISHED", "KILLED"]
-    assert statuses(project)["2/5"] == ["FINISHED"]
-
-
-def statuses(project):
-    """Reward of a win / seed -> how the trainings of this sweep ended, by MLflow."""
-    script = (
-        "import json, mlflow; found = {}\n"
-        "c = mlflow.MlflowClient('sqlite:///.ninegrid/mlflow.db')\n"
-        "for r in c.search_runs(['1'], filter_string=\"tags.`ninegrid.stage` = 'train_gspo'\"):\n"
-        "    assert r.data.tags['ninegrid.sweep'] == 's'\n"
-        "    win, seed = float(r.data.params['reward.win']), r.data.params['train.seed']\n"
-        "    found.setdefault(f'{win:g}/{seed}', []).append(r.info.status)\n"
-        "print(json.dumps(found))"
-    )
-    found = json.loads(project.python("-c", script).stdout.splitlines()[-1])
-    return {cell: sorted(ended) for cell, ended in found.items()}
+    again = sweep(project, *ONE_STEP, "train.seed=3,4,5", SABOTAGE="3")
+    assert again.returncode == 1, again.stderr
+    assert again.stderr.count("(known)") == 1
+    assert [row["train.seed"] for row in rows_of(project)] == ["4", "5"]
 
 
 @pytest.mark.slow

@@ -29,11 +29,19 @@ from mlflow.utils.validation import _validate_metric_name, _validate_param_name,
 from ninegrid import project
 from ninegrid.config import bind, flatten
 from ninegrid.errors import NinegridError, SettingsError
-from ninegrid.tracking import Run, TrackingSettings, input_hashes, track
+from ninegrid.tracking import Run, TrackingSettings, close_dead_runs, input_hashes, track
 from ninegrid.tracking.__main__ import show
 from ninegrid.tracking.names import PARAM_LIMIT, as_text, cut, safe_name
 from ninegrid.tracking.outbox import Outbox, RunHead, waiting_runs
-from ninegrid.tracking.provenance import HOST, PID, STARTED, git_tags, process_is_gone, process_tags
+from ninegrid.tracking.provenance import (
+    HOST,
+    PID,
+    STARTED,
+    SWEEP_VARIABLE,
+    git_tags,
+    process_is_gone,
+    process_tags,
+)
 from ninegrid.tracking.replay import replay
 from ninegrid.tracking.requests import Metrics
 from ninegrid.tracking.settings import store_uri, without_password
@@ -543,6 +551,17 @@ class TestEndings:
                 process.kill()
                 process.communicate()
 
+    def test_runs_of_processes_that_are_gone_can_be_closed_without_a_next_run(self, state: Path) -> None:
+        killed = start(state, "wait")
+        killed.kill()
+        killed.communicate()
+        close_dead_runs(TrackingSettings(enabled=False), state)
+        assert only_run(state).info.status == "RUNNING"
+        close_dead_runs(TrackingSettings(), state)
+        assert only_run(state).info.status == "KILLED"
+        (state / "mlflow.db").write_bytes(b"not a database" * 100)
+        close_dead_runs(TrackingSettings(), state)
+
     def test_handlers_are_put_back(self, state: Path) -> None:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         with track(TrackingSettings(), "s", {}, state=state):
@@ -825,8 +844,12 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     pytest.fail(f"{url} never answered")
 
 
-def test_a_run_within_a_dvc_experiment_names_it(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DVC_EXP_NAME", "strong-seed-2")
+def test_a_run_within_a_sweep_names_it_and_its_dvc_experiment(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DVC_EXP_NAME", "mine-1234")
+    monkeypatch.setenv(SWEEP_VARIABLE, "mine")
     with track(TrackingSettings(), "s", {}, state=state):
         pass
-    assert only_run(state).data.tags["ninegrid.dvc_experiment"] == "strong-seed-2"
+    tags = only_run(state).data.tags
+    assert (tags["ninegrid.dvc_experiment"], tags["ninegrid.sweep"]) == ("mine-1234", "mine")
