@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compare(names: Sequence[str], out: str | None) -> int:
-    if len(set(names)) < max(2, len(names)):
+    if len(set(names)) < max(2, len(names)) or not all(names):
         raise SettingsError(f"{' '.join(names)}: expected two or more different loops", hint="dvc exp list")
     from pathlib import Path
 

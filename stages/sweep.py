@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.progress import say
+from ninegrid.tracking.signals import Terminated
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -66,9 +67,9 @@ def main() -> int:
     except NinegridError as error:
         say(f"sweep: {error}")
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as stop:
         say("sweep: stopped; run it again to go on")
-        return 130
+        return int(stop.code or 1) if isinstance(stop, Terminated) else 130
 
 
 def _sweep(arguments: Sequence[str]) -> int:
@@ -81,21 +82,24 @@ def _sweep(arguments: Sequence[str]) -> int:
 
     sweep, settings = plan(arguments)
     folder = sweep.folder
-    with _alone(sweep), unwinding():
+    with _alone(sweep):
         begin(folder)
         tell_what_is_not_seen(store_root(), "sweep")
-        status = _hydra(sweep)
-    notes = read_notes(folder)
-    results, failed = finished(folder, notes), [note for note in notes if note.failure is not None]
-    if results:
-        print(write_outcome(sweep.name, folder, results))
-        say(f"sweep: {len(results)} of {sweep.cells or len(notes)} cells; table and picture are in {folder}")
+        with unwinding():
+            status = _hydra(sweep)
+        notes = read_notes(folder)
+        results, failed = finished(folder, notes), [note for note in notes if note.failure is not None]
+        if results:
+            print(write_outcome(sweep.name, folder, results))
+            of = f"{len(results)} of {sweep.cells or len(notes)}"
+            say(f"sweep: {of} cells; table and picture are in {folder}")
     for note in failed:
         say(f"sweep: {note.label} {note.failure}")
     if failed:
         close_dead_runs(settings.tracking, settings.paths.state_folder())
         say("sweep: run it again to do what is missing")
-    return 1 if failed else status
+        return 1
+    return status if notes or not status else 2
 
 
 @contextmanager
@@ -125,7 +129,7 @@ def plan(arguments: Sequence[str]) -> tuple[Sweep, Settings]:
     """
     from ninegrid.params import compose
     from ninegrid.settings import validate
-    from ninegrid.sweep.cells import check_grid, grid, parse, sweep_name, swept_keys
+    from ninegrid.sweep.cells import check_grid, check_keys, grid, parse, sweep_name, swept_keys
 
     overrides = parse(arguments)
     named = [a.partition("=")[2] for a in arguments if a.startswith("hydra.job.name=")]
@@ -135,10 +139,11 @@ def plan(arguments: Sequence[str]) -> tuple[Sweep, Settings]:
     shared = validate(compose([str(o.input_line) for o in overrides if not o.is_sweep_override()]))
     folder = shared.paths.state_folder("sweeps") / name
     swept = swept_keys(overrides)
-    if any(argument.startswith("hydra/sweeper=") for argument in arguments):
-        return Sweep(name, folder, tuple(swept), None), shared
     if swept and not {"-m", "--multirun"} & set(arguments):
         raise SettingsError(f"{swept[0]} has several values", hint="a sweep is asked for with -m")
+    if any(argument.startswith("hydra/sweeper=") for argument in arguments):
+        check_keys(swept, shared)
+        return Sweep(name, folder, tuple(swept), None), shared
     cells = grid(overrides)
     check_grid(cells)
     return Sweep(name, folder, tuple(swept), len(cells)), shared
@@ -158,6 +163,8 @@ def _hydra(sweep: Sweep) -> int:
     conf = str(project_root() / "conf")
     try:
         hydra.main(version_base="1.3", config_path=conf, config_name="config")(job)()
+    except Terminated:
+        raise
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     return 0
@@ -180,12 +187,12 @@ def run_job(sweep: Sweep, config: DictConfig) -> float:
     from ninegrid.sweep.run import run_cell
 
     around: Any = HydraConfig.get()
-    params, root = plain(config), store_root()
+    settings, root = validate(plain(config)), store_root()
     overrides = [str(override) for override in around.overrides.task]
-    cell = make_cell(root, sweep.name, overrides, sweep.swept, params)
+    cell = make_cell(root, sweep.name, overrides, sweep.swept, settings)
     total = sweep.cells or OmegaConf.select(around, "sweeper.n_trials")
     number = OmegaConf.select(around, "job.num", throw_on_missing=False) or 0
-    retest = validate(params).paths.retest
+    retest = settings.paths.retest
     result = run_cell(root, cell, sweep.folder, retest, number, total, _environment(sweep, around))
     if result is not None:
         return result.figures["sampled"].score

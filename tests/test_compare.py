@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -36,7 +37,7 @@ def side(scores):
 def loop(name, scores, **params):
     course = {"rollout/boards": 4.0, "rollout/response_len_mean": 25.0, "train/distinct_tokens": 100.0}
     rows = [{"step": 1.0 + i, "rollout/score_mean": 0.1 * i, **course} for i in range(3)]
-    settings = {"train.n_samples": 8, "train.seed": 1, "reward.win": 1.0, "tracking.uri": name, **params}
+    settings = {"train.n_samples": 8, "train.seed": 1, "reward.win": 1.0, "eval.seed": 7, **params}
     sides = {d: side(scores) for d in ("sampled", "greedy")}
     comparison = {**sides, "bootstrap": BOOTSTRAP, "players": {"random_legal": 0.48}}
     return Loop(name, settings, comparison, episodes(scores), rows)
@@ -47,7 +48,7 @@ BETTER = loop("better", [0.5] * 6 + [1.0] * 2, **{"reward.win": 2.0})
 NOISY = loop("noisy", [1.0, -1.0] * 4, **{"train.seed": 2})
 
 
-def test_only_settings_that_change_what_is_learned_are_told():
+def test_settings_that_differ_are_told():
     assert changed_settings([FIRST, BETTER, NOISY]) == {
         "train.seed": [1, 1, 2],
         "reward.win": [1.0, 2.0, 1.0],
@@ -78,6 +79,8 @@ def test_costs_are_counted_from_the_steps():
         "steps": 3, "examples sampled": 12, "replies sampled": 96, "tokens sampled": 2400,
         "distinct tokens trained on": 300,
     }  # fmt: skip
+    old = replace(FIRST, steps=[{**row, "train/distinct_tokens": None} for row in FIRST.steps])
+    assert costs(old)["distinct tokens trained on"] is None
 
 
 def test_the_page_says_better_and_within_noise_and_is_the_same_each_time(tmp_path):
@@ -85,7 +88,6 @@ def test_the_page_says_better_and_within_noise_and_is_the_same_each_time(tmp_pat
     assert re.search(r"better: sampled better by \+0\.625 \(\+0\.\d+ to \+0\.\d+\)", page)
     assert re.search(r"noisy: sampled within noise: 0\.000", page)
     assert re.search(r"reward\.win</th><td>1\.0</td><td>2\.0</td><td>1\.0</td>", page)
-    assert "tracking.uri" not in page
     assert page.count("<svg") == 4 and "<script" not in page
     assert write_comparison(tmp_path / "b", [FIRST, BETTER, NOISY]).read_text() == page
     assert {p.name for p in (tmp_path / "a").iterdir()} == {
@@ -103,9 +105,27 @@ def test_loops_that_were_asked_other_boards_are_refused(tmp_path):
         write_comparison(tmp_path, [FIRST, loop("short", [0.0] * 7)])
 
 
+def test_loops_that_were_evaluated_otherwise_are_refused(tmp_path):
+    with pytest.raises(ConditionsError, match=r"eval\.seed is not the same in all loops: 7, 99"):
+        write_comparison(tmp_path, [FIRST, loop("x", [0.0] * 8, **{"eval.seed": 99})])
+
+
+def test_settings_are_those_that_ran(whole_loop, tmp_path):
+    shutil.copytree(whole_loop.root, tmp_path / "project", symlinks=True)
+    params = tmp_path / "project/params.yaml"
+    params.write_text(params.read_text().replace("  win: 1.0\n", "  win: 7.0\n"))
+    assert read_loop(tmp_path / "project", "workspace").params["reward.win"] == 1.0
+    lock = tmp_path / "project/dvc.lock"
+    head, retest = lock.read_text().split("\n  retest:\n")
+    lock.write_text(f"{head}\n  retest:\n{retest.replace('win: 1.0', 'win: 3.0')}")
+    with pytest.raises(DataError, match="ran with different settings of reward"):
+        read_loop(tmp_path / "project", "workspace")
+
+
 def test_two_different_loops_are_needed(capsys):
     assert main(["workspace"]) == 2
     assert main(["workspace", "workspace"]) == 2
+    assert main(["workspace", ""]) == 2
     assert "expected two or more different loops" in capsys.readouterr().err
 
 

@@ -19,6 +19,8 @@ from ninegrid.experiments import execute
 from ninegrid.experiments.cell import Cell
 from ninegrid.experiments.execute import how_it_ended
 from ninegrid.experiments.results import DECODINGS, Figures, Result, write_record
+from ninegrid.params import compose
+from ninegrid.settings import validate
 from ninegrid.sweep.cells import grid, make_cell, parse, sweep_name, swept_keys
 from ninegrid.sweep.figure import draw_sweep
 from ninegrid.sweep.outcome import finished, write_outcome
@@ -35,7 +37,16 @@ def result(score, low=None, high=None, **values):
     named = {key.replace("__", "."): value for key, value in values.items()}
     figures = Figures(score, low, high, -0.5, score + 0.5, 0.0, 1.0, {"legal": 0.9})
     sides = dict.fromkeys(DECODINGS, figures)
-    return Result(named, "d" * 64, f"x-{score}", "abc", 0.95, {"random_legal": 0.48}, {}, sides)
+    return Result(
+        named,
+        f"{score} {sorted(named.items())}",
+        f"x-{score}",
+        "abc",
+        0.95,
+        {"random_legal": 0.48},
+        {},
+        sides,
+    )
 
 
 # --- cells -----------------------------------------------------------------------------------------------
@@ -56,16 +67,15 @@ def test_the_name_follows_from_the_overrides_in_any_order():
 
 
 def test_a_cell_is_called_by_what_is_swept_and_counts_by_everything(tmp_path):
-    from ninegrid.params import compose
-
     def cell(*overrides):
         made = ("reward.win=2", "reward=shaped", "train.steps=3", *overrides)
-        return make_cell(ROOT, "s", made, ("reward.win", "reward"), compose(made))
+        return make_cell(ROOT, "s", made, ("reward.win", "reward"), validate(compose(made)))
 
     assert cell().values == {"reward.win": 2.0, "reward": "shaped"}
     assert cell().label == "reward.win=2 reward=shaped"
     assert cell().experiment == f"s-{cell().digest[:8]}"
     assert cell("tracking=disabled").digest == cell().digest
+    assert cell("reward.win=2.0").digest == cell().digest  # the same setting in other digits
     assert cell("train.steps=4").digest != cell().digest
 
 
@@ -79,6 +89,11 @@ def test_a_cell_is_called_by_what_is_swept_and_counts_by_everything(tmp_path):
         (["-m", "reward.win=[1,2"], "cannot read 'reward.win=[1,2'"),
         (["-m", "train.seed=1,2", "hydra.job.name=a/b"], "hydra.job.name='a/b'"),
         (["train.seed=1,2"], "a sweep is asked for with -m"),
+        (["-m", "reward.win=1,1.0"], "cell reward.win=1.0 is the same as cell reward.win=1"),
+        (["-m", "reward.win=interval(0,1)"], "hydra/sweeper=search"),
+        (["-m", "reward.win"], "cannot read 'reward.win'"),
+        (["-m", "hydra/sweeper=search", "reward.wn=interval(0,1)"], "reward.wn"),
+        (["hydra/sweeper=search", "reward.win=interval(0,1)"], "a sweep is asked for with -m"),
     ],
 )
 def test_wrong_sweeps_are_refused_before_anything_runs(arguments, message):
@@ -127,9 +142,27 @@ def test_seeds_are_one_setting_and_settings_are_ranked_by_their_mean():
     assert settings[1].interval() == pytest.approx((0.6 - 1.27062, 0.6 + 1.27062), abs=1e-5)
 
 
+def test_one_result_counts_once_and_values_may_be_lists():
+    one = result(0.5, 0.4, 0.6, names=["a"], train__seed=1)
+    (setting,) = rank([one, one])
+    assert (len(setting.results), setting.interval()) == (1, (0.4, 0.6))
+    settings = rank([one, result(0.6, 0.5, 0.7, names=[], train__seed=1)])
+    assert [s.values for s in settings] == [(("names", []),), (("names", ["a"]),)]
+    assert "names=['a']" in draw_sweep("s", settings)[0]
+    flags = rank([result(0.1, x=v, y=w) for v in (1, True) for w in ([], ["a"])])
+    assert len(flags) == 4
+    draw_sweep("s", flags)
+
+
+def test_a_record_tells_the_values_of_the_sweep_that_asks(tmp_path):
+    write_record(tmp_path / "f.json", replace(result(0.5), digest="d" * 64))
+    cell = Cell("a", "f", {"train.seed": 1}, (), "d" * 64, "e")
+    assert execute.known_result(cell, tmp_path).values == {"train.seed": 1}
+
+
 def test_the_table_names_best_first_and_what_it_is_set_beside():
     text = tables(rank([result(0.2, 0.1, 0.3, reward__win=1), result(0.4, 0.3, 0.5, reward__win=2)]))
-    assert re.search(r"^1 +2 +1 +\+0\.400 +\+0\.900 .* \+0\.300 to \+0\.500$", text, re.MULTILINE)
+    assert re.search(r"^1 +2 +1 +\+0\.400 +\+0\.900 .* \+0\.300 to \+0\.500 +boards$", text, re.MULTILINE)
     assert re.search(r"^2 +1 +1 +\+0\.200", text, re.MULTILINE)
     assert re.search(r"^baseline +-0\.500 +-0\.500$", text, re.MULTILINE)
     assert re.search(r"^random legal +\+0\.480 +\+0\.480$", text, re.MULTILINE)
@@ -170,15 +203,15 @@ def test_pictures_show_what_was_swept_and_are_the_same_each_time(results, texts)
 
 def test_notes_of_this_execution_alone_count(tmp_path):
     begin(tmp_path)
-    leave_note(tmp_path, Note(3, "old", "f", "FAILED", False))
+    leave_note(tmp_path, Note(3, "old", "f", {}, "FAILED", False))
     begin(tmp_path)
     write_record(tmp_path / "f.json", replace(result(0.5), values={"reward.win": 2.0}))
-    leave_note(tmp_path, Note(10, "b", "g", "FAILED", False))
-    leave_note(tmp_path, Note(2, "a", "f", None, True))
+    leave_note(tmp_path, Note(10, "b", "g", {}, "FAILED", False))
+    leave_note(tmp_path, Note(2, "a", "f", {"reward.win": 3.0}, None, True))
     notes = read_notes(tmp_path)
     assert [note.label for note in notes] == ["a", "b"]
     found = finished(tmp_path, notes)
-    assert [r.values for r in found] == [{"reward.win": 2.0}]
+    assert [r.values for r in found] == [{"reward.win": 3.0}]
     write_outcome("s", tmp_path, found)
     assert {path.suffix for path in tmp_path.glob("sweep.*")} == {".csv", ".svg", ".png"}
 

@@ -32,7 +32,7 @@ from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.tracking import Run, TrackingSettings, close_dead_runs, input_hashes, track
 from ninegrid.tracking.__main__ import show
 from ninegrid.tracking.names import PARAM_LIMIT, as_text, cut, safe_name
-from ninegrid.tracking.outbox import Outbox, RunHead, waiting_runs
+from ninegrid.tracking.outbox import Outbox, RunHead, read_waiting, waiting_folders
 from ninegrid.tracking.provenance import (
     HOST,
     PID,
@@ -43,7 +43,7 @@ from ninegrid.tracking.provenance import (
     process_tags,
 )
 from ninegrid.tracking.replay import replay
-from ninegrid.tracking.requests import Metrics
+from ninegrid.tracking.requests import Files, Metrics
 from ninegrid.tracking.settings import store_uri, without_password
 from ninegrid.tracking.signals import Terminated, unwinding
 from ninegrid.tracking.store import open_store
@@ -671,7 +671,43 @@ class TestStore:
             "KILLED",
             {"m": 3.0},
         )
-        assert [head.name for _, head, _ in waiting_runs(state)] == ["alive"]
+        assert stored.info.end_time == 1500  # when it was last heard of
+        assert [read_waiting(folder)[0].name for folder in waiting_folders(state)] == ["alive"]
+
+    def test_a_damaged_outbox_holds_no_other_run_back(self, state: Path, tmp_path: Path) -> None:
+        tags = {HOST: socket.gethostname(), PID: "1", STARTED: "0.00"}
+        report = tmp_path / "report.html"
+        report.write_text("as it was")
+        boxes = [Outbox(state, RunHead("s", "ninegrid", name, tags, 1000 + i))
+                 for i, name in enumerate(("bad", "cut", "bare"))]  # fmt: skip
+        for box in boxes:
+            box.add(Metrics({"m": 3.0}, 1500, 4))
+            box.add(Files(str(report), None))
+        (boxes[0].folder / "run.json").write_text("{")
+        lines = (boxes[1].folder / "requests.jsonl").read_text()
+        (boxes[1].folder / "requests.jsonl").write_text(lines + lines[:20])
+        report.unlink()  # a copy was made when it began to wait
+        shutil.rmtree(boxes[2].folder / "files")
+        bad, cut_off, bare = replay(TrackingSettings(), state)
+        assert bad.startswith(f"{boxes[0].folder} is damaged")
+        assert cut_off == "cut: 3 requests sent, 0 refused"
+        assert bare == "bare: 2 requests sent, 0 refused, 1 whose files are gone left out"
+        whole = {run.info.run_name: run for run in runs_in(state)}
+        assert artifacts_of(state, whole["cut"]) == ["report.html"]
+        assert waiting_folders(state) == [boxes[0].folder]
+
+    def test_a_replay_that_breaks_off_goes_on_with_the_same_run(
+        self, state: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tags = {HOST: socket.gethostname(), PID: "1", STARTED: "0.00"}
+        box = Outbox(state, RunHead("s", "ninegrid", "gone", tags, 1000))
+        box.add(Metrics({"m": 3.0}, 1500, 4))
+        with monkeypatch.context() as patched:
+            patched.setattr(Metrics, "send", lambda self, client, run_id: Path("/nonexistent").read_text())
+            with pytest.raises(NinegridError, match="does not take gone"):
+                replay(TrackingSettings(), state)
+        replay(TrackingSettings(), state)
+        assert only_run(state).data.metrics == {"m": 3.0}
 
     def test_a_run_that_the_store_never_saw_is_made_whole_later(
         self, state: Path, monkeypatch: pytest.MonkeyPatch
@@ -689,7 +725,7 @@ class TestStore:
         assert (stored.info.status, stored.data.params, told(stored)) == ("FINISHED", {"a": "1"}, {"m": 0.5})
         assert stored.data.tags["seed"] == "3"
         assert artifacts_of(state, stored) == ["params.yaml"]
-        assert not list(waiting_runs(state))
+        assert not waiting_folders(state)
 
     def test_an_outbox_that_cannot_be_written_stops_no_stage(
         self, state: Path, capsys: pytest.CaptureFixture[str]

@@ -10,17 +10,16 @@ import numpy as np
 from ninegrid.compare.loop import Loop
 from ninegrid.errors import ConditionsError
 from ninegrid.evaluation.statistics import cluster_bootstrap
+from ninegrid.report.inputs import column
 
 Json = Mapping[str, Any]
 Key = tuple[str, int]
-NEUTRAL = ("tracking.", "model.source.", "model.device")
-"""Settings that change where something lies, not what is learned."""
 ABSENT = "(absent)"
 
 
 def changed_settings(loops: Sequence[Loop]) -> dict[str, list[Any]]:
     """Setting -> its value in each loop, of the settings that are not the same in all."""
-    keys = dict.fromkeys(key for loop in loops for key in loop.params if not key.startswith(NEUTRAL))
+    keys = dict.fromkeys(key for loop in loops for key in loop.params)
     values = {key: [loop.params.get(key, ABSENT) for loop in loops] for key in keys}
     return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
 
@@ -31,11 +30,17 @@ def replies(loop: Loop, decoding: str) -> dict[Key, Json]:
 
 
 def check_same_examples(loops: Sequence[Loop], decoding: str) -> None:
-    """Refuse loops that were not asked the same.
+    """Refuse loops that were not asked the same, or not evaluated alike.
 
     Raises:
         ConditionsError: naming the two loops and what only one of them holds.
     """
+    for key, values in changed_settings(loops).items():
+        if key.startswith("eval."):
+            raise ConditionsError(
+                f"{key} is not the same in all loops: {', '.join(map(str, values))}",
+                hint="compare loops with equal eval settings: draws and intervals depend on them",
+            )
     first = replies(loops[0], decoding)
     for loop in loops[1:]:
         other = replies(loop, decoding)
@@ -44,7 +49,7 @@ def check_same_examples(loops: Sequence[Loop], decoding: str) -> None:
             raise ConditionsError(
                 f"{loops[0].name} and {loop.name} did not answer the same: {decoding}, example {example}, "
                 f"sample {sample} is in one of them only",
-                hint="compare loops with equal boards and eval settings",
+                hint="compare loops with equal boards",
             )
 
 
@@ -82,15 +87,28 @@ def less_the_first(loops: Sequence[Loop], decoding: str) -> list[Json]:
     return found
 
 
-def costs(loop: Loop) -> dict[str, float]:
-    """What its training took, from the record of its steps: steps, examples and replies sampled, tokens."""
-    boards = [row.get("rollout/boards") or 0.0 for row in loop.steps]
-    replies_sampled = [n * float(loop.params["train.n_samples"]) for n in boards]
-    lengths = [row.get("rollout/response_len_mean") or 0.0 for row in loop.steps]
+def costs(loop: Loop) -> dict[str, float | None]:
+    """What its GSPO steps took, from their record: steps, examples and replies sampled, tokens.
+
+    None where a step has no record of it.
+    """
+    boards = column(loop.steps, "rollout/boards")
+    lengths = column(loop.steps, "rollout/response_len_mean")
+    n_samples = float(loop.params["train.n_samples"])
+    replies_sampled = [None if n is None else n * n_samples for n in boards]
+    tokens = [
+        None if n is None or length is None else n * length
+        for n, length in zip(replies_sampled, lengths, strict=True)
+    ]
     return {
         "steps": len(loop.steps),
-        "examples sampled": sum(boards),
-        "replies sampled": sum(replies_sampled),
-        "tokens sampled": sum(n * length for n, length in zip(replies_sampled, lengths, strict=True)),
-        "distinct tokens trained on": sum(row.get("train/distinct_tokens") or 0.0 for row in loop.steps),
+        "examples sampled": _sum(boards),
+        "replies sampled": _sum(replies_sampled),
+        "tokens sampled": _sum(tokens),
+        "distinct tokens trained on": _sum(column(loop.steps, "train/distinct_tokens")),
     }
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -27,7 +27,7 @@ class Loop:
 
     Attributes:
         name: as it was asked for.
-        params: dotted setting -> value.
+        params: dotted setting -> value, as the stages ran with.
         comparison: the retest's ``comparison.json``.
         episodes: the retest's replies.
         steps: the training's rows, see `read_steps`.
@@ -50,13 +50,12 @@ def read_loop(root: Path, name: str) -> Loop:
     Raises:
         DataError: there is no such revision, or it holds no finished loop.
     """
-    params = yaml.safe_load(_read(root, name, "params.yaml"))
-    paths = params["paths"]
+    paths = yaml.safe_load(_read(root, name, "params.yaml"))["paths"]
     retest, train = paths["retest"], paths["train"]
     try:
         return Loop(
             name=name,
-            params=flatten({section: value for section, value in params.items() if section != "paths"}),
+            params=flatten(_settings_that_ran(name, yaml.safe_load(_read(root, name, "dvc.lock")))),
             comparison=json.loads(_read(root, name, f"{retest}/comparison.json")),
             episodes=[
                 json.loads(line) for line in _read(root, name, f"{retest}/episodes.jsonl").splitlines()
@@ -65,6 +64,19 @@ def read_loop(root: Path, name: str) -> Loop:
         )
     except ValueError as error:
         raise DataError(f"the loop of {name} cannot be read: {error}") from error
+
+
+def _settings_that_ran(name: str, lock: Json) -> dict[str, Any]:
+    """Section -> settings, from what DVC noted when the stages ran; params.yaml may have changed since."""
+    found: dict[str, Any] = {}
+    for stage, entry in lock["stages"].items():
+        for section, values in entry.get("params", {}).get("params.yaml", {}).items():
+            if found.setdefault(section, values) != values:
+                raise DataError(
+                    f"the stages of {name} ran with different settings of {section} ({stage} is one of them)",
+                    hint="bring its loop up to date: dvc repro",
+                )
+    return found
 
 
 def _read(root: Path, name: str, path: str) -> str:

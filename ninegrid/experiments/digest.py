@@ -15,16 +15,17 @@ from typing import Any
 
 import yaml
 
-from ninegrid.params import Params, compose, describe_changes, read_params
+from ninegrid.config import unbind
+from ninegrid.params import compose, describe_changes, read_params
 from ninegrid.progress import say
 
 NEUTRAL = ("tracking", "paths")
 """Sections that no result depends on."""
 
 
-def result_digest(params: Params, code: str) -> str:
-    """Digest of composed settings and of the code (`code_digest`)."""
-    counts = {section: value for section, value in params.items() if section not in NEUTRAL}
+def result_digest(settings: Any, code: str) -> str:
+    """Digest of settings (``ninegrid.settings.Settings``, so that 1 and 1.0 are the same) and code."""
+    counts = {section: value for section, value in unbind(settings).items() if section not in NEUTRAL}
     return sha256([code, json.dumps(counts, sort_keys=True)])
 
 

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ninegrid.errors import DataError, NinegridError
@@ -29,7 +30,9 @@ class CellError(NinegridError):
 
 def known_result(cell: Cell, folder: Path) -> Result | None:
     """The result that was recorded in ``folder``, unless settings or code have changed since."""
-    return read_record(record_path(cell, folder), cell.digest)
+    known = read_record(record_path(cell, folder), cell.digest)
+    # What tells a cell from its siblings depends on the siblings, and they may be others this time.
+    return None if known is None else replace(known, values=cell.values)
 
 
 def execute(

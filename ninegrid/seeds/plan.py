@@ -51,12 +51,11 @@ def make_plan(root: Path, seeds: Sequence[int], overrides: Sequence[str], name: 
     name = default_name(overrides) if name is None else name
     if not _NAME.fullmatch(name):
         raise SettingsError(f"--name {name!r}, expected letters, digits, - and _")
-    composed = [compose([*overrides, f"{SEED_KEY}={seed}"]) for seed in seeds]
-    settings = [validate(params) for params in composed]
+    settings = [validate(compose([*overrides, f"{SEED_KEY}={seed}"])) for seed in seeds]
     code = code_digest(root)
     cells = tuple(
-        _cell(name, overrides, seed, result_digest(params, code))
-        for seed, params in zip(seeds, composed, strict=True)
+        _cell(name, overrides, seed, result_digest(of_seed, code))
+        for seed, of_seed in zip(seeds, settings, strict=True)
     )
     return Plan(name, tuple(overrides), tuple(seeds), settings[0], cells)
 

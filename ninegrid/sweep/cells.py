@@ -11,12 +11,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from ninegrid.config import flatten
+from ninegrid.config import flatten, unbind, unknown_key
 from ninegrid.errors import SettingsError
 from ninegrid.experiments.cell import Cell
 from ninegrid.experiments.digest import code_digest, result_digest, sha256
 from ninegrid.params import Params, compose
-from ninegrid.settings import validate
+from ninegrid.project import project_root
+from ninegrid.settings import Settings, validate
 
 SHOWN_DIGITS = 6
 """Significant digits of a number in a cell's label."""
@@ -30,12 +31,14 @@ def parse(arguments: Sequence[str]) -> list[Override]:
     """
     parser, found = OverridesParser.create(), []
     for argument in arguments:
-        if argument.startswith("-") or "=" not in argument or argument.startswith(("hydra.", "hydra/")):
+        if argument.startswith(("-", "hydra.", "hydra/")):
             continue
         try:
             found.append(parser.parse_override(argument))
         except HydraException as error:
-            raise SettingsError(f"cannot read {argument!r}: {error}") from error
+            raise SettingsError(
+                f"cannot read {argument!r}: {error}", hint="settings are KEY=VALUE"
+            ) from error
     return found
 
 
@@ -50,8 +53,15 @@ def swept_keys(overrides: Sequence[Override]) -> list[str]:
 
 
 def grid(overrides: Sequence[Override]) -> list[list[str]]:
-    """The overrides of every cell, in the order in which Hydra's own sweeper runs them."""
-    batches = BasicSweeper.split_arguments(list(overrides), max_batch_size=None)
+    """The overrides of every cell, in the order in which Hydra's own sweeper runs them.
+
+    Raises:
+        SettingsError: an override has a range of values, not some values.
+    """
+    try:
+        batches = BasicSweeper.split_arguments(list(overrides), max_batch_size=None)
+    except HydraException as error:
+        raise SettingsError(str(error), hint="search a range with: hydra/sweeper=search") from error
     return [list(cell) for batch in batches for cell in batch]
 
 
@@ -59,38 +69,67 @@ def check_grid(cells: Sequence[Sequence[str]]) -> None:
     """Compose and check every cell before anything runs.
 
     Raises:
-        SettingsError: the first wrong setting, with the cell that it is in.
+        SettingsError: the first wrong setting, with the cell that it is in; or two cells are the same.
     """
+    known: list[tuple[Any, str]] = []
     for overrides in cells:
+        label = " ".join(overrides)
         try:
-            validate(compose(overrides))
+            settings = unbind(validate(compose(overrides)))
         except SettingsError as error:
-            raise SettingsError(f"cell {' '.join(overrides)}: {error.message}", hint=error.hint) from error
+            raise SettingsError(f"cell {label}: {error.message}", hint=error.hint) from error
+        for other, name in known:
+            if other == settings:
+                raise SettingsError(f"cell {label} is the same as cell {name}")
+        known.append((settings, label))
 
 
-def make_cell(root: Path, name: str, overrides: Sequence[str], swept: Sequence[str], params: Params) -> Cell:
+def check_keys(keys: Sequence[str], shared: Settings) -> None:
+    """Refuse settings and groups that a search is to choose, but that do not exist.
+
+    Raises:
+        SettingsError: naming the nearest one.
+    """
+    known = flatten(unbind(shared))
+    for key in keys:
+        if key not in known and not (project_root() / "conf" / key).is_dir():
+            raise unknown_key(key, known)
+
+
+def make_cell(
+    root: Path, name: str, overrides: Sequence[str], swept: Sequence[str], settings: Settings
+) -> Cell:
     """The cell of one combination.
 
     Args:
         name: of the sweep.
         overrides: Hydra overrides of ``conf/``, one value each.
         swept: the settings and groups that the sweep varies; empty for all that are overridden.
-        params: what ``conf/`` composes to with the overrides.
+        settings: what ``conf/`` composes to with the overrides.
     """
-    values = cell_values(overrides, swept, params)
-    digest = result_digest(params, code_digest(root))
+    values = cell_values(overrides, swept, unbind(settings))
+    digest = result_digest(settings, code_digest(root))
     label = " ".join(f"{key}={shown(value)}" for key, value in values.items()) or "the only cell"
     return Cell(label, digest[:12], values, tuple(overrides), digest, f"{name}-{digest[:8]}")
 
 
 def cell_values(overrides: Sequence[str], swept: Sequence[str], params: Params) -> dict[str, Any]:
-    """The value that each swept setting has in the composed ``params``; of a group, the choice's name."""
-    flat, values = flatten(params), {}
+    """The value that each swept setting has in ``params``; of a group, the choice's name."""
+    values = {}
     for override in parse(overrides):
         key = override.key_or_group
         if not swept or key in swept:
-            values[key] = flat.get(key, override.value())
+            named = override.get_value_element_as_str()
+            values[key] = named if key in params else _at(params, key.split("."), named)
     return values
+
+
+def _at(node: Any, path: Sequence[str], missing: str) -> Any:
+    for part in path:
+        if not isinstance(node, Mapping) or part not in node:
+            return missing
+        node = node[part]
+    return node
 
 
 def shown(value: object) -> str:
@@ -98,8 +137,3 @@ def shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.{SHOWN_DIGITS}g}"
     return str(value)
-
-
-def settings_of(values: Mapping[str, Any], seed_key: str) -> tuple[tuple[str, Any], ...]:
-    """What tells a setting from others, its seed left out."""
-    return tuple((key, value) for key, value in values.items() if key != seed_key)

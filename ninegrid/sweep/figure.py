@@ -166,7 +166,13 @@ def _references(settings: Sequence[Setting]) -> list[tuple[str, Any]]:
 
 def _handles(settings: Sequence[Setting]) -> list[Artist]:
     several = any(len(setting.results) > 1 for setting in settings)
-    means = dot(INK, 6, "mean, t interval over seeds" if several else "score, interval over boards")
+    means = dot(
+        INK,
+        6,
+        "mean, t interval over seeds (of one seed: over boards)"
+        if several
+        else "score, interval over boards",
+    )
     seeds = [Line2D([], [], color=AFTER, marker="o", linestyle="", markersize=4, label="one seed")]
     return [means, *(seeds if several else []), Line2D([], [], color=BEFORE, linewidth=1.4, label="baseline")]
 
@@ -178,7 +184,7 @@ def _name(setting: Setting) -> str:
 
 def _ordered(values: Sequence[Any]) -> list[Any]:
     """Distinct values: numbers by size, others as they come in the alphabet."""
-    distinct = list(dict.fromkeys(values))
+    distinct = [value for i, value in enumerate(values) if value not in values[:i]]
     return sorted(distinct) if all(map(_is_number, distinct)) else sorted(distinct, key=str)
 
 

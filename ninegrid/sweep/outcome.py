@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ninegrid.errors import DataError
 from ninegrid.experiments.results import Result, read_kept
 from ninegrid.outputs import write_csv
+from ninegrid.sweep.rank import distinct
 from ninegrid.sweep.run import Note
 
 
 def finished(folder: Path, notes: Sequence[Note]) -> list[Result]:
     """The results of the cells that did not fail, in the order of the cells."""
-    return [read_kept(folder / f"{note.file}.json") for note in notes if note.failure is None]
+    done = [note for note in notes if note.failure is None]
+    return distinct([replace(read_kept(folder / f"{note.file}.json"), values=note.values) for note in done])
 
 
 def write_outcome(name: str, folder: Path, results: Sequence[Result]) -> str:

@@ -5,13 +5,13 @@ They are ranked by the task's fixed score, sampled, which no reward weight chang
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ninegrid.experiments.results import SEED_KEY, Result
 from ninegrid.experiments.spread import Spread, spreads
-from ninegrid.sweep.cells import settings_of
 
 RANKED_BY = "sampled/score"
 
@@ -44,8 +44,17 @@ class Setting:
 
 def rank(results: Sequence[Result]) -> list[Setting]:
     """The settings of the results, best score first; equals stay in the order given."""
-    groups: dict[tuple[tuple[str, Any], ...], list[Result]] = {}
-    for result in results:
-        groups.setdefault(settings_of(result.values, SEED_KEY), []).append(result)
-    settings = [Setting(values, tuple(members)) for values, members in groups.items()]
+    groups: dict[str, list[Result]] = {}
+    values: dict[str, tuple[tuple[str, Any], ...]] = {}
+    for result in distinct(results):
+        setting = tuple((key, value) for key, value in result.values.items() if key != SEED_KEY)
+        name = json.dumps(setting)
+        values[name] = setting
+        groups.setdefault(name, []).append(result)
+    settings = [Setting(values[name], tuple(members)) for name, members in groups.items()]
     return sorted(settings, key=lambda setting: -setting.score)
+
+
+def distinct(results: Sequence[Result]) -> list[Result]:
+    """Each result once: a search may ask for the same settings again, which is no other seed."""
+    return list({result.digest: result for result in results}.values())

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ninegrid.errors import NinegridError
 from ninegrid.experiments.cell import Cell
@@ -35,6 +36,7 @@ class Note:
     number: int
     label: str
     file: str
+    values: Mapping[str, Any]
     failure: str | None
     known: bool
 
@@ -68,7 +70,7 @@ def run_cell(
             result = execute(root, cell, folder, retest, tags=tags, every=EVERY_S)
         except NinegridError as error:
             failure = str(error)
-    leave_note(folder, Note(number, cell.label, cell.file, failure, known))
+    leave_note(folder, Note(number, cell.label, cell.file, cell.values, failure, known))
     how = failure if result is None else _headline(result, known)
     say(f"sweep: {_count(folder, total)}  {cell.label}  {how}{_eta(folder, total)}")
     return result

@@ -32,14 +32,22 @@ def csv_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def tables(settings: Sequence[Setting]) -> str:
-    """Two tables: the settings, best first, and what they are set beside."""
+    """Two tables: the settings, best first, and what they are set beside.
+
+    The interval is Student's t over seeds where a setting has several, else that over boards.
+    """
     keys = [key for key, _ in settings[0].values]
     milestones = [f"sampled/{name}" for name in settings[0].results[0].figures["sampled"].milestones]
-    several = max(len(setting.results) for setting in settings) > 1
     level = f"{settings[0].results[0].confidence:.0%}"
-    over = "t interval over seeds" if several else "interval over boards"
     columns = [*COLUMNS, *milestones]
-    head = ["rank", *keys, "seeds", *(c.replace("/", " ") for c in columns), f"sampled score, {level} {over}"]
+    head = [
+        "rank",
+        *keys,
+        "seeds",
+        *(c.replace("/", " ") for c in columns),
+        f"sampled score, {level}",
+        "over",
+    ]
     rows = [_row(place, setting, columns) for place, setting in enumerate(settings, start=1)]
     beside = [
         [label.replace("_", " "), *(signed(scores[d]) for d in DECODINGS)]
@@ -56,4 +64,5 @@ def _row(place: int, setting: Setting, columns: Sequence[str]) -> list[str]:
         str(len(setting.results)),
         *(signed(found[column].mean) for column in columns),
         interval(*ends) if ends else "-",
+        "seeds" if len(setting.results) > 1 else "boards",
     ]

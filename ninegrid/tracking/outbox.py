@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ninegrid.errors import DataError
 from ninegrid.tracking.requests import Files, Request, as_json, from_json
 
 if TYPE_CHECKING:
@@ -60,55 +61,71 @@ class Outbox:
     def __init__(self, state: Path, head: RunHead) -> None:
         self.folder = state / FOLDER / f"{head.began}-{head.stage}-{os.getpid()}"
         self._head = head
+        self._copies: dict[Files, Files] = {}
 
     def add(self, request: Request) -> None:
         """Append a request that waits."""
-        self._write_head()
+        write_head(self.folder, self._head)
         with (self.folder / "requests.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(as_json(request)) + "\n")
+            file.write(json.dumps(as_json(self._own(request))) + "\n")
 
     def opened(self, head: RunHead) -> None:
         """The run is in the store now."""
         self._head = head
         if self.folder.exists():
-            self._write_head()
+            write_head(self.folder, head)
 
     def keep(self, waiting: Sequence[Request]) -> None:
-        """The run has ended: hold these requests alone, with their files; none of them: the folder goes."""
+        """The run has ended: hold these requests alone; none of them: the folder goes."""
         if not waiting:
             shutil.rmtree(self.folder, ignore_errors=True)
             return
         self._head = replace(self._head, ended=True)
-        self._write_head()
-        kept = [self._with_copy(i, r) if isinstance(r, Files) else r for i, r in enumerate(waiting)]
-        lines = "".join(json.dumps(as_json(request)) + "\n" for request in kept)
+        write_head(self.folder, self._head)
+        lines = "".join(json.dumps(as_json(self._own(request))) + "\n" for request in waiting)
         draft = self.folder / "requests.part"
         draft.write_text(lines, encoding="utf-8")
         draft.replace(self.folder / "requests.jsonl")
 
-    def _write_head(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self.folder / "run.part"
-        draft.write_text(json.dumps(asdict(self._head)), encoding="utf-8")
-        draft.replace(self.folder / "run.json")
-
-    def _with_copy(self, number: int, request: Files) -> Files:
-        source = Path(request.source)
-        target = self.folder / "files" / str(number) / source.name
-        if source == target:
+    def _own(self, request: Request) -> Request:
+        """The request with a copy of its files, made once."""
+        if not isinstance(request, Files):
             return request
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        else:
-            shutil.copy2(source, target)
-        return replace(request, source=str(target))
+        if request not in self._copies:
+            source = Path(request.source)
+            target = self.folder / "files" / str(len(self._copies)) / source.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, dirs_exist_ok=True)
+            else:
+                shutil.copy2(source, target)
+            self._copies[request] = replace(request, source=str(target))
+        return self._copies[request]
 
 
-def waiting_runs(state: Path) -> Iterator[tuple[Path, RunHead, list[Request]]]:
-    """Folder, head and requests of each run that waits, oldest first."""
-    for path in sorted((state / FOLDER).glob("*/run.json")):
-        head = RunHead(**json.loads(path.read_text(encoding="utf-8")))
-        requests = path.parent / "requests.jsonl"
-        lines = requests.read_text(encoding="utf-8").splitlines() if requests.exists() else []
-        yield path.parent, head, [from_json(json.loads(line)) for line in lines]
+def write_head(folder: Path, head: RunHead) -> None:
+    """Write ``run.json``, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / "run.part"
+    draft.write_text(json.dumps(asdict(head)), encoding="utf-8")
+    draft.replace(folder / "run.json")
+
+
+def waiting_folders(state: Path) -> list[Path]:
+    """The folders of the runs that wait, oldest first."""
+    return sorted(path.parent for path in (state / FOLDER).glob("*/run.json"))
+
+
+def read_waiting(folder: Path) -> tuple[RunHead, list[Request]]:
+    """What a folder holds.  A last line that was cut off, by whatever killed its writer, does not count.
+
+    Raises:
+        DataError: it is damaged otherwise.
+    """
+    try:
+        head = RunHead(**json.loads((folder / "run.json").read_text(encoding="utf-8")))
+        path = folder / "requests.jsonl"
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        return head, [from_json(json.loads(line)) for line in lines]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{folder} is damaged: {error!r}", hint="remove it") from error

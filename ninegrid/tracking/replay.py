@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ninegrid.errors import NinegridError
-from ninegrid.tracking.outbox import RunHead, waiting_runs
+from ninegrid.errors import DataError, NinegridError
+from ninegrid.tracking.outbox import FOLDER, RunHead, read_waiting, waiting_folders, write_head
 from ninegrid.tracking.provenance import process_is_gone
-from ninegrid.tracking.requests import End, Request
+from ninegrid.tracking.requests import End, Files, Metrics, Request
 from ninegrid.tracking.settings import TrackingSettings, store_uri, without_password
 from ninegrid.tracking.store import failures, is_rejection, open_store, set_environment
 
@@ -25,32 +24,50 @@ def replay(settings: TrackingSettings, state: Path) -> list[str]:
     Raises:
         NinegridError: the store does not answer; what was not sent goes on waiting.
     """
+    from filelock import FileLock
+
     set_environment()
     uri = store_uri(settings, state)
-    told = []
-    for folder, head, requests in waiting_runs(state):
-        if not head.ended and not process_is_gone(head.tags):
-            told.append(f"{head.name}: still running, or run on another host; left alone")
-            continue
-        if not head.ended:
-            requests = [*requests, End("KILLED", time.time_ns() // 1_000_000)]
-        try:
-            refused = _fill(uri, state, head, requests)
-        except failures() as error:
-            raise NinegridError(
-                f"MLflow at {without_password(uri)} does not take {head.name}: {error}",
-                hint="start it, then run again: python -m ninegrid.tracking replay",
-            ) from error
-        shutil.rmtree(folder)
-        told.append(f"{head.name}: {len(requests) - refused} requests sent, {refused} refused")
-    return told
+    folders = waiting_folders(state)
+    if not folders:
+        return []
+    with FileLock(state / FOLDER / "lock"):
+        return [_replay_run(uri, state, folder) for folder in folders if folder.exists()]
 
 
-def _fill(uri: str, state: Path, head: RunHead, requests: Sequence[Request]) -> int:
+def _replay_run(uri: str, state: Path, folder: Path) -> str:
+    try:
+        head, requests = read_waiting(folder)
+    except DataError as error:
+        return str(error)
+    if not head.ended and not process_is_gone(head.tags):
+        return f"{head.name}: still running, or run on another host; left alone"
+    there = [r for r in requests if not isinstance(r, Files) or Path(r.source).exists()]
+    sent = there if head.ended else [*there, End("KILLED", _last_moment(head, there))]
+    try:
+        refused = _fill(uri, state, folder, head, sent)
+    except failures() as error:
+        raise NinegridError(
+            f"MLflow at {without_password(uri)} does not take {head.name}: {error}",
+            hint="start it, then run again: python -m ninegrid.tracking replay",
+        ) from error
+    shutil.rmtree(folder)
+    lost = len(requests) - len(there)
+    gone = f", {lost} whose files are gone left out" if lost else ""
+    return f"{head.name}: {len(sent) - refused} requests sent, {refused} refused{gone}"
+
+
+def _last_moment(head: RunHead, requests: Sequence[Request]) -> int:
+    """When a killed run was last heard of, in milliseconds since 1970."""
+    return max([head.began, *(r.time for r in requests if isinstance(r, Metrics))])
+
+
+def _fill(uri: str, state: Path, folder: Path, head: RunHead, requests: Sequence[Request]) -> int:
     """Send the requests to the run, opened anew if the store lacks it; returns how many were refused."""
     client, experiment_id = open_store(uri, head.experiment, state)
     if head.run_id is None or not _has(client, head.run_id):
         head = head.open(client, experiment_id)
+        write_head(folder, head)  # if the store goes down on the way, the next replay goes on with this run
     assert head.run_id is not None
     refused = 0
     for request in requests:
