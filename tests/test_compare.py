@@ -138,8 +138,8 @@ def test_a_loop_is_the_same_from_the_workspace_and_from_git(whole_loop, tmp_path
 def test_what_is_no_loop_is_named(whole_loop, tmp_path):
     with pytest.raises(DataError, match="nosuch is no experiment or revision"):
         read_loop(whole_loop.root, "nosuch")
-    with pytest.raises(DataError, match=r"HEAD~1 has no data/retest/comparison\.json"):
+    with pytest.raises(DataError, match=r"HEAD~1 has no dvc\.lock"):
         read_loop(whole_loop.root, "HEAD~1")
     (tmp_path / "params.yaml").write_text((whole_loop.root / "params.yaml").read_text())
-    with pytest.raises(DataError, match=r"workspace has no data/retest/comparison\.json"):
+    with pytest.raises(DataError, match=r"workspace has no dvc\.lock"):
         read_loop(tmp_path, "workspace")
