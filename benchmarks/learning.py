@@ -69,21 +69,24 @@ def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
         panels[0, 0].annotate(
             label, place, xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8
         )
-    panels[0, 0].set(ylabel="mean training reward", ylim=(-0.8, 1))
+    panels[0, 0].set(ylabel="mean training reward", ylim=(-1.05, 1))
     panels[1, 0].set(ylabel="entropy of the chosen square, nats", ylim=(0, None))
     figure.savefig(path, dpi=150)
 
 
 def over_seeds(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Setting -> the mean of its seeds at each step that all of them have."""
-    settings: dict[str, list[pd.DataFrame]] = {}
+    """Setting -> the mean of its seeds at each step; seeds that were stopped at different steps stay apart."""
+    settings: dict[str, dict[str, pd.DataFrame]] = {}
     for name, table in tables.items():
-        settings.setdefault(re.sub(r"-seed\d+$", "", name), []).append(table[["step", REWARD, ENTROPY]])
-    named = {f"{name} ({len(m)} seeds)" if len(m) > 1 else name: m for name, m in settings.items()}
-    return {
-        name: pd.concat(members).groupby("step", as_index=False).mean().head(min(map(len, members)))
-        for name, members in named.items()
-    }
+        settings.setdefault(re.sub(r"-seed\d+$", "", name), {})[name] = table[["step", REWARD, ENTROPY]]
+    found: dict[str, pd.DataFrame] = {}
+    for setting, seeds in settings.items():
+        if len(seeds) > 1 and len({len(table) for table in seeds.values()}) == 1:
+            mean = pd.concat(seeds.values()).groupby("step", as_index=False).mean()
+            found[f"{setting} ({len(seeds)} seeds)"] = mean
+        else:
+            found |= seeds
+    return found
 
 
 def _curves(axes: Axes, tables: dict[str, pd.DataFrame], column: str) -> None:
