@@ -75,7 +75,7 @@ def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
 
 
 def over_seeds(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Setting -> the mean of its seeds at each step; seeds that were stopped at different steps stay apart."""
+    """Setting -> the mean of its seeds at each step; seeds stopped at different steps stay apart."""
     settings: dict[str, dict[str, pd.DataFrame]] = {}
     for name, table in tables.items():
         settings.setdefault(re.sub(r"-seed\d+$", "", name), {})[name] = table[["step", REWARD, ENTROPY]]
