@@ -849,6 +849,8 @@ def test_the_mirror_of_nothing_is_a_run_too() -> None:
 @contextmanager
 def serving(state: Path, port: int) -> Iterator[str]:
     """The real `mlflow ui`, as `show` starts it."""
+    # The store is a copy: let its artifacts lie beside it, and not beside what it was copied from.
+    open_store(store_uri(TrackingSettings(), state), "ninegrid", state)
     code = textwrap.dedent("""
         import sys
         from pathlib import Path
