@@ -24,7 +24,7 @@ WINDOW = 5
 COLUMNS = {
     "view lines, 40 steps": ("control", "credit", "default", "no-bonus", "rounds", "sft"),
     "view lines, more boards": ("lines", "strong"),
-    "view squares": ("squares",),
+    "views squares and grid": ("grid", "squares"),
 }
 """The columns of the picture, and what the names of the runs in them begin with."""
 LEVELS = {0.48: "random legal play", 0.92: "perfect play"}
