@@ -49,6 +49,16 @@ def quantities(result: Result) -> dict[str, float]:
     return found
 
 
+def measured(result: Result) -> dict[str, float | None]:
+    """Every quantity of one result, and the intervals of its own: column -> value."""
+    row: dict[str, float | None] = dict(quantities(result))
+    for decoding in DECODINGS:
+        found = result.figures[decoding]
+        row |= {f"{decoding}/score_low": found.low, f"{decoding}/score_high": found.high}
+        row |= {f"{decoding}/change_low": found.change_low, f"{decoding}/change_high": found.change_high}
+    return row
+
+
 def spreads(results: Sequence[Result]) -> dict[str, Spread]:
     """`spread` of every quantity; ``results`` must not be empty."""
     values = [quantities(result) for result in results]

@@ -6,29 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from ninegrid.experiments.results import DECODINGS, Result, seed_of
-from ninegrid.experiments.spread import quantities, references, seeds_above, spreads
+from ninegrid.experiments.spread import measured, quantities, references, seeds_above, spreads
 from ninegrid.experiments.terminal import interval, signed, table
 
 
 def csv_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     """One row a seed: what identifies it, every quantity, and the intervals of its own."""
-    rows = []
-    for result in results:
-        row: dict[str, Any] = {
+    return [
+        {
             "seed": seed_of(result),
             "experiment": result.experiment,
             "revision": result.revision,
+            **measured(result),
         }
-        row |= quantities(result)
-        for decoding in DECODINGS:
-            found = result.figures[decoding]
-            row |= {f"{decoding}/score_low": found.low, f"{decoding}/score_high": found.high}
-            row |= {
-                f"{decoding}/change_low": found.change_low,
-                f"{decoding}/change_high": found.change_high,
-            }
-        rows.append(row)
-    return rows
+        for result in results
+    ]
 
 
 def tables(results: Sequence[Result]) -> str:

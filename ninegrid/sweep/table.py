@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ninegrid.experiments.results import DECODINGS, Result
-from ninegrid.experiments.spread import quantities, references
+from ninegrid.experiments.spread import measured, references
 from ninegrid.experiments.terminal import interval, signed, table
 from ninegrid.sweep.cells import shown
 from ninegrid.sweep.rank import Setting
@@ -17,18 +17,10 @@ COLUMNS = ("sampled/score", "sampled/change", "greedy/score")
 
 def csv_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     """One row a cell: the settings that differ, every quantity, and the intervals of its own."""
-    rows = []
-    for result in results:
-        row: dict[str, Any] = dict(result.values) | quantities(result)
-        for decoding in DECODINGS:
-            found = result.figures[decoding]
-            row |= {f"{decoding}/score_low": found.low, f"{decoding}/score_high": found.high}
-            row |= {
-                f"{decoding}/change_low": found.change_low,
-                f"{decoding}/change_high": found.change_high,
-            }
-        rows.append({**row, "experiment": result.experiment, "revision": result.revision})
-    return rows
+    return [
+        {**result.values, **measured(result), "experiment": result.experiment, "revision": result.revision}
+        for result in results
+    ]
 
 
 def tables(settings: Sequence[Setting]) -> str:
