@@ -91,7 +91,7 @@ def _sweep(arguments: Sequence[str]) -> int:
         results, failed = finished(folder, notes), [note for note in notes if note.failure is not None]
         if results:
             print(write_outcome(sweep.name, folder, results))
-            of = f"{len(results)} of {sweep.cells or len(notes)}"
+            of = f"{len(notes) - len(failed)} of {sweep.cells or len(notes)}"
             say(f"sweep: {of} cells; table and picture are in {folder}")
     for note in failed:
         say(f"sweep: {note.label} {note.failure}")

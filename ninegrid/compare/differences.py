@@ -10,7 +10,7 @@ import numpy as np
 from ninegrid.compare.loop import Loop
 from ninegrid.errors import ConditionsError
 from ninegrid.evaluation.statistics import cluster_bootstrap
-from ninegrid.report.inputs import column
+from ninegrid.report.inputs import DECODINGS, column
 
 Json = Mapping[str, Any]
 Key = tuple[str, int]
@@ -29,7 +29,7 @@ def replies(loop: Loop, decoding: str) -> dict[Key, Json]:
     return {(e["example"]["id"], e["sample"]): e for e in loop.episodes if e["decoding"] == decoding}
 
 
-def check_same_examples(loops: Sequence[Loop], decoding: str) -> None:
+def check_same_examples(loops: Sequence[Loop]) -> None:
     """Refuse loops that were not asked the same, or not evaluated alike.
 
     Raises:
@@ -41,6 +41,11 @@ def check_same_examples(loops: Sequence[Loop], decoding: str) -> None:
                 f"{key} is not the same in all loops: {', '.join(map(str, values))}",
                 hint="compare loops with equal eval settings: draws and intervals depend on them",
             )
+    for decoding in DECODINGS:
+        _check_same_keys(loops, decoding)
+
+
+def _check_same_keys(loops: Sequence[Loop], decoding: str) -> None:
     first = replies(loops[0], decoding)
     for loop in loops[1:]:
         other = replies(loop, decoding)

@@ -19,15 +19,14 @@ from ninegrid.report.tables import ChangeRow, change_row
 from ninegrid.report.text import number, signed
 
 Json = Mapping[str, Any]
-TONES = {Direction.UP: "up", Direction.DOWN: "down", Direction.UNCLEAR: "unclear", Direction.SAME: "same"}
-MARKERS = {"up": "▲", "down": "▼", "unclear": "≈", "same": "="}
+MARKERS = {Direction.UP: "▲", Direction.DOWN: "▼", Direction.UNCLEAR: "≈", Direction.SAME: "="}
 
 
 @dataclass(frozen=True)
 class Finding:
     """One sentence about a loop beside the first."""
 
-    tone: str
+    tone: Direction
     text: str
 
 
@@ -45,8 +44,7 @@ def write_comparison(folder: Path, loops: Sequence[Loop]) -> Path:
         ConditionsError: the loops did not answer the same examples.
         DataError: the folder cannot be written.
     """
-    for decoding in DECODINGS:
-        check_same_examples(loops, decoding)
+    check_same_examples(loops)
     figures = [render_figure(plot) for plot in plots(loops)]
     page = folder / "compare.html"
     try:
@@ -90,7 +88,7 @@ def findings(loops: Sequence[Loop], differences: Mapping[str, Sequence[Json]]) -
         parts, tones = [], []
         for decoding in DECODINGS:
             change = differences[decoding][i]
-            tones.append(TONES[direction(change)])
+            tones.append(direction(change))
             parts.append(f"{decoding} {_sentence(change)}")
         said.append(Finding(tones[0], f"{loop.name}: {'; '.join(parts)}."))
     return said
