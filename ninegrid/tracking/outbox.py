@@ -65,14 +65,15 @@ class Outbox:
 
     def add(self, request: Request) -> None:
         """Append a request that waits."""
-        write_head(self.folder, self._head)
+        if not (self.folder / "run.json").exists():
+            write_head(self.folder, self._head)
         with (self.folder / "requests.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(as_json(self._own(request))) + "\n")
 
     def opened(self, head: RunHead) -> None:
         """The run is in the store now."""
         self._head = head
-        if self.folder.exists():
+        if (self.folder / "run.json").exists():
             write_head(self.folder, head)
 
     def keep(self, waiting: Sequence[Request]) -> None:
