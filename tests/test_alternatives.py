@@ -29,7 +29,7 @@ from ninegrid.report.inputs import read_steps
 from ninegrid.report.page import render_page
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 from tests.report_inputs import build
-from tests.test_compare import evaluation
+from tests.test_paired_comparison import evaluation
 from tests.test_report import Page
 
 # --- settings ---------------------------------------------------------------------------------
