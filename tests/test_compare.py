@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from ninegrid.compare.differences import changed_settings, costs, less_the_first
 from ninegrid.compare.loop import Loop, read_loop
@@ -116,8 +117,13 @@ def test_settings_are_those_that_ran(whole_loop, tmp_path):
     params.write_text(params.read_text().replace("  win: 1.0\n", "  win: 7.0\n"))
     assert read_loop(tmp_path / "project", "workspace").params["reward.win"] == 1.0
     lock = tmp_path / "project/dvc.lock"
-    head, retest = lock.read_text().split("\n  retest:\n")
-    lock.write_text(f"{head}\n  retest:\n{retest.replace('win: 1.0', 'win: 3.0')}")
+    entries = yaml.safe_load(lock.read_text())
+    # What comes after the retest may be of an earlier loop: a cell of a sweep does not run it.
+    entries["stages"]["perturb_retest"]["params"]["params.yaml"]["eval"]["seed"] = 99
+    lock.write_text(yaml.safe_dump(entries))
+    assert read_loop(tmp_path / "project", "workspace").params["eval.seed"] == 7
+    entries["stages"]["retest"]["params"]["params.yaml"]["reward"]["win"] = 3.0
+    lock.write_text(yaml.safe_dump(entries))
     with pytest.raises(DataError, match="ran with different settings of reward"):
         read_loop(tmp_path / "project", "workspace")
 

@@ -77,6 +77,7 @@ def test_a_cell_is_called_by_what_is_swept_and_counts_by_everything(tmp_path):
     assert cell("tracking=disabled").digest == cell().digest
     assert cell("reward.win=2.0").digest == cell().digest  # the same setting in other digits
     assert cell("train.steps=4").digest != cell().digest
+    assert (cell().last_stage, cell("perturb=all").last_stage) == ("retest", "perturb_retest")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_one_result_counts_once_and_values_may_be_lists():
 
 def test_a_record_tells_the_values_of_the_sweep_that_asks(tmp_path):
     write_record(tmp_path / "f.json", replace(result(0.5), digest="d" * 64))
-    cell = Cell("a", "f", {"train.seed": 1}, (), "d" * 64, "e")
+    cell = Cell("a", "f", {"train.seed": 1}, (), "d" * 64, "e", "retest")
     assert execute.known_result(cell, tmp_path).values == {"train.seed": 1}
 
 
@@ -232,13 +233,13 @@ def test_a_failure_says_which_stage_and_how(tmp_path, said, ended):
 
 
 def test_a_cell_waits_for_dvcs_lock_and_gives_up_on_anything_else(tmp_path, monkeypatch):
-    cell = Cell("a", "f", {}, (), "d" * 64, "e")
+    cell = Cell("a", "f", {}, (), "d" * 64, "e", "retest")
     said = ["ERROR: Unable to acquire lock. Most likely", "ERROR: failed to run: no such file"]
     attempts = []
 
-    def run_experiment(root, name, overrides, log, prefix, tags, every):
+    def run_experiment(root, cell, log, prefix, tags, every):
         log.write_text(said[len(attempts)])
-        attempts.append(name)
+        attempts.append(cell.experiment)
         return 255
 
     monkeypatch.setattr(execute, "run_experiment", run_experiment)
@@ -294,7 +295,7 @@ def test_cells_run_beside_the_workspace_and_those_that_fail_leave_the_others_alo
     assert "<svg" in (project.root / ".ninegrid/sweeps/s/sweep.svg").read_text()
     # Of all stages only those ran that read what the cell changes.
     ran = [tuple(re.findall(r"^Running stage '(\w+)'", log, re.MULTILINE)) for log in logs_of(project)]
-    assert sorted(ran) == [("train_gspo",), ("train_gspo",), ("train_gspo", "retest", "perturb_retest")]
+    assert sorted(ran) == [("train_gspo",), ("train_gspo",), ("train_gspo", "retest")]
     # The workspace is as it was.
     assert project.git("status", "--porcelain").stdout == ""
     assert {path: path.stat().st_mtime_ns for path in (project.root / "data").rglob("*")} == data

@@ -69,13 +69,26 @@ def read_loop(root: Path, name: str) -> Loop:
 def _settings_that_ran(name: str, lock: Json) -> dict[str, Any]:
     """Section -> settings, from what DVC noted when the stages ran; params.yaml may have changed since."""
     found: dict[str, Any] = {}
-    for stage, entry in lock["stages"].items():
+    for stage in _up_to("retest", lock["stages"]):
+        entry = lock["stages"][stage]
         for section, values in entry.get("params", {}).get("params.yaml", {}).items():
             if found.setdefault(section, values) != values:
                 raise DataError(
                     f"the stages of {name} ran with different settings of {section} ({stage} is one of them)",
                     hint="bring its loop up to date: dvc repro",
                 )
+    return found
+
+
+def _up_to(last: str, stages: Json) -> list[str]:
+    """The stage and all that it reads from; what comes after it may be of an earlier loop."""
+    made_by = {out["path"]: stage for stage, entry in stages.items() for out in entry.get("outs", [])}
+    found, ahead = [], [last]
+    while ahead:
+        stage = ahead.pop()
+        if stage in stages and stage not in found:
+            found.append(stage)
+            ahead += [made_by[dep["path"]] for dep in stages[stage].get("deps", []) if dep["path"] in made_by]
     return found
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ninegrid.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class Cell:
         overrides: all Hydra overrides of ``conf/``.
         digest: of all that the result depends on (`digest.result_digest`).
         experiment: the name of its DVC experiment; equal names mean equal results.
+        last_stage: the stage that it is run up to (`last_stage`).
     """
 
     label: str
@@ -26,3 +30,9 @@ class Cell:
     overrides: tuple[str, ...]
     digest: str
     experiment: str
+    last_stage: str
+
+
+def last_stage(settings: Settings) -> str:
+    """The last stage that measures something: one that is switched off need not be started."""
+    return "perturb_retest" if settings.perturb.names else "retest"

@@ -74,7 +74,7 @@ def _run(root: Path, cell: Cell, log: Path, tags: Mapping[str, str] | None, ever
     say(f"{cell.label}: experiment {cell.experiment}, log {log}")
     began, told = time.monotonic(), False
     while True:
-        status = run_experiment(root, cell.experiment, cell.overrides, log, f"[{cell.label}] ", tags, every)
+        status = run_experiment(root, cell, log, f"[{cell.label}] ", tags, every)
         seconds = time.monotonic() - began
         if status == 0:
             return

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from ninegrid.experiments.cell import Cell
 from ninegrid.progress import say
 
 NOISE = "No file hash info found"
@@ -33,14 +34,13 @@ def find_experiment(root: Path, name: str) -> str | None:
 
 def run_experiment(
     root: Path,
-    name: str,
-    overrides: Sequence[str],
+    cell: Cell,
     log: Path,
     prefix: str,
     tags: Mapping[str, str] | None = None,
     every: float = 0.0,
 ) -> int:
-    """Run one experiment; its output goes to ``log``, and line by line behind ``prefix`` to stderr.
+    """Run the cell's experiment; its output goes to ``log``, and line by line behind ``prefix`` to stderr.
 
     Args:
         every: seconds between lines on stderr; what comes in between is in the log alone.
@@ -52,8 +52,9 @@ def run_experiment(
     Raises:
         BaseException: whatever interrupts it, once the experiment's processes have ended.
     """
-    command = [sys.executable, "-m", "dvc", "exp", "run", "--temp", "--name", name]
-    command += [part for override in overrides for part in ("--set-param", override)]
+    command = [sys.executable, "-m", "dvc", "exp", "run", "--temp", "--name", cell.experiment]
+    command += [part for override in cell.overrides for part in ("--set-param", override)]
+    command.append(cell.last_stage)
     process = subprocess.Popen(
         command,
         cwd=root,

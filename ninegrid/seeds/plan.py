@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ninegrid.errors import SettingsError
-from ninegrid.experiments.cell import Cell
+from ninegrid.experiments.cell import Cell, last_stage
 from ninegrid.experiments.digest import code_digest, result_digest, sha256
 from ninegrid.experiments.results import SEED_KEY
 from ninegrid.params import compose
@@ -54,13 +54,13 @@ def make_plan(root: Path, seeds: Sequence[int], overrides: Sequence[str], name: 
     settings = [validate(compose([*overrides, f"{SEED_KEY}={seed}"])) for seed in seeds]
     code = code_digest(root)
     cells = tuple(
-        _cell(name, overrides, seed, result_digest(of_seed, code))
+        _cell(name, overrides, seed, result_digest(of_seed, code), last_stage(of_seed))
         for seed, of_seed in zip(seeds, settings, strict=True)
     )
     return Plan(name, tuple(overrides), tuple(seeds), settings[0], cells)
 
 
-def _cell(name: str, overrides: Sequence[str], seed: int, digest: str) -> Cell:
+def _cell(name: str, overrides: Sequence[str], seed: int, digest: str, last: str) -> Cell:
     return Cell(
         label=f"seed {seed}",
         file=f"seed-{seed}",
@@ -68,6 +68,7 @@ def _cell(name: str, overrides: Sequence[str], seed: int, digest: str) -> Cell:
         overrides=(*overrides, f"{SEED_KEY}={seed}"),
         digest=digest,
         experiment=f"{name}-seed-{seed}-{digest[:6]}",
+        last_stage=last,
     )
 
 

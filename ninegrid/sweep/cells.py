@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 
 from ninegrid.config import flatten, unbind, unknown_key
 from ninegrid.errors import SettingsError
-from ninegrid.experiments.cell import Cell
+from ninegrid.experiments.cell import Cell, last_stage
 from ninegrid.experiments.digest import code_digest, result_digest, sha256
 from ninegrid.params import Params, compose
 from ninegrid.project import project_root
@@ -110,7 +110,15 @@ def make_cell(
     values = cell_values(overrides, swept, unbind(settings))
     digest = result_digest(settings, code_digest(root))
     label = " ".join(f"{key}={shown(value)}" for key, value in values.items()) or "the only cell"
-    return Cell(label, digest[:12], values, tuple(overrides), digest, f"{name}-{digest[:8]}")
+    return Cell(
+        label=label,
+        file=digest[:12],
+        values=values,
+        overrides=tuple(overrides),
+        digest=digest,
+        experiment=f"{name}-{digest[:8]}",
+        last_stage=last_stage(settings),
+    )
 
 
 def cell_values(overrides: Sequence[str], swept: Sequence[str], params: Params) -> dict[str, Any]:
