@@ -76,6 +76,7 @@ def _sweep(arguments: Sequence[str]) -> int:
     from ninegrid.experiments.digest import tell_what_is_not_seen
     from ninegrid.project import store_root
     from ninegrid.sweep.outcome import finished, write_outcome
+    from ninegrid.sweep.rank import to_compare
     from ninegrid.sweep.run import begin, read_notes
     from ninegrid.tracking import close_dead_runs
     from ninegrid.tracking.signals import unwinding
@@ -93,6 +94,9 @@ def _sweep(arguments: Sequence[str]) -> int:
             print(write_outcome(sweep.name, folder, results))
             of = f"{len(notes) - len(failed)} of {sweep.cells or len(notes)}"
             say(f"sweep: {of} cells; table and picture are in {folder}")
+            best = to_compare(results)
+            if len(best) > 1:
+                say(f"sweep: the best of them reply by reply: python -m stages.compare {' '.join(best)}")
     for note in failed:
         say(f"sweep: {note.label} {note.failure}")
     if failed:

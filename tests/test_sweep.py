@@ -24,7 +24,7 @@ from ninegrid.settings import validate
 from ninegrid.sweep.cells import grid, make_cell, parse, sweep_name, swept_keys
 from ninegrid.sweep.figure import draw_sweep
 from ninegrid.sweep.outcome import finished, write_outcome
-from ninegrid.sweep.rank import rank
+from ninegrid.sweep.rank import rank, to_compare
 from ninegrid.sweep.run import Note, begin, leave_note, read_notes
 from ninegrid.sweep.table import csv_rows, tables
 from stages.sweep import Sweep, _alone, plan
@@ -137,6 +137,7 @@ def test_seeds_are_one_setting_and_settings_are_ranked_by_their_mean():
         ((("win", 2),), 2),
     ]
     assert [s.score for s in settings] == pytest.approx([0.61, 0.6, 0.6])
+    assert to_compare(settings[1].results + settings[0].results) == ["x-0.61", "x-0.5"]
     # One seed has the interval over boards.  Two have Student's: t for 95%, 1 degree of freedom: 12.7062,
     # and the standard error of 0.5 and 0.7 is 0.1.
     assert settings[0].interval() == (0.5, 0.7)

@@ -55,6 +55,11 @@ def rank(results: Sequence[Result]) -> list[Setting]:
     return sorted(settings, key=lambda setting: -setting.score)
 
 
+def to_compare(results: Sequence[Result], most: int = 4) -> list[str]:
+    """An experiment of each of the best settings, best first: what to give to ``stages.compare``."""
+    return [setting.results[0].experiment for setting in rank(results)[:most]]
+
+
 def distinct(results: Sequence[Result]) -> list[Result]:
     """Each result once: a search may ask for the same settings again, which is no other seed."""
     return list({result.digest: result for result in results}.values())
