@@ -179,7 +179,7 @@ def test_seeds_run_beside_the_workspace_and_only_what_is_missing_runs_again(fini
     with (folder / "seeds.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["seed"] for row in rows] == ["1", "2"]
-    assert stages_run(project, 2) == ["train_gspo", "retest", "perturb_retest"]
+    assert stages_run(project, 2) == ["train_gspo", "retest"]
     assert "over seeds" in first.stdout and "[seed 2] > python -m stages.retest" in first.stderr
     told = json.loads((folder / "summary.json").read_text())
     assert set(told["beside"]) >= {"baseline", "random_legal", "minimax"}
