@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import fcntl
 import os
 import re
 import signal
@@ -238,7 +239,7 @@ def test_a_cell_waits_for_dvcs_lock_and_gives_up_on_anything_else(tmp_path, monk
     said = ["ERROR: Unable to acquire lock. Most likely", "ERROR: failed to run: no such file"]
     attempts = []
 
-    def run_experiment(root, cell, log, prefix, tags, every):
+    def run_experiment(root, cell, log, prefix, tags, every, held):
         log.write_text(said[len(attempts)])
         attempts.append(cell.experiment)
         return 255
@@ -249,6 +250,24 @@ def test_a_cell_waits_for_dvcs_lock_and_gives_up_on_anything_else(tmp_path, monk
     with pytest.raises(execute.CellError, match="dvc exp run ended with status 255"):
         execute.execute(tmp_path, cell, tmp_path, "data/retest")
     assert attempts == ["e", "e"]
+
+
+def test_a_cell_whose_sweep_was_killed_is_waited_for(tmp_path, monkeypatch):
+    cell = Cell("a", "f", {}, (), "d" * 64, "e", "retest")
+    with (tmp_path / "f.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        left = subprocess.Popen(["sleep", "1"], pass_fds=[file.fileno()])
+    running = []
+
+    def run_experiment(root, cell, log, prefix, tags, every, held):
+        running.append(left.poll() is None)
+        return 1
+
+    monkeypatch.setattr(execute, "run_experiment", run_experiment)
+    monkeypatch.setattr(execute, "find_experiment", lambda root, name: None)
+    with pytest.raises(execute.CellError):
+        execute.execute(tmp_path, cell, tmp_path, "data/retest")
+    assert running == [False]
 
 
 # --- the command, on a project of its own ----------------------------------------------------------------

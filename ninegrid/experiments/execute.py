@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,8 +58,9 @@ def execute(
     Raises:
         CellError: a stage failed or was killed, or the experiment holds no retest.
     """
-    if find_experiment(root, cell.experiment) is None:
-        _run(root, cell, log_path(cell, folder), tags, every)
+    with _alone(cell, folder) as held:
+        if find_experiment(root, cell.experiment) is None:
+            _run(root, cell, log_path(cell, folder), tags, every, held)
     revision = find_experiment(root, cell.experiment)
     if revision is None:
         raise CellError(f"DVC made no experiment {cell.experiment}: {log_path(cell, folder)}")
@@ -69,12 +72,28 @@ def execute(
     return result
 
 
-def _run(root: Path, cell: Cell, log: Path, tags: Mapping[str, str] | None, every: float) -> None:
+@contextmanager
+def _alone(cell: Cell, folder: Path) -> Iterator[int]:
+    """Hold the cell's lock; gives its file descriptor, to be handed on to the experiment's process.
+
+    As long as that process lives the lock is held, even if this one is killed: whoever wants the cell next
+    waits for it instead of running it a second time beside it.
+    """
+    with (folder / f"{cell.file}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{cell.label}: is being run for an earlier call; waiting for its end")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+def _run(root: Path, cell: Cell, log: Path, tags: Mapping[str, str] | None, every: float, held: int) -> None:
     """Run the experiment; again while other processes hold DVC's lock, and what has run is cached then."""
     say(f"{cell.label}: experiment {cell.experiment}, log {log}")
     began, told = time.monotonic(), False
     while True:
-        status = run_experiment(root, cell, log, f"[{cell.label}] ", tags, every)
+        status = run_experiment(root, cell, log, f"[{cell.label}] ", tags, every, (held,))
         seconds = time.monotonic() - began
         if status == 0:
             return

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -39,12 +39,14 @@ def run_experiment(
     prefix: str,
     tags: Mapping[str, str] | None = None,
     every: float = 0.0,
+    held: Sequence[int] = (),
 ) -> int:
     """Run the cell's experiment; its output goes to ``log``, and line by line behind ``prefix`` to stderr.
 
     Args:
         every: seconds between lines on stderr; what comes in between is in the log alone.
         tags: environment variables for its processes.
+        held: file descriptors that DVC's process is to keep open.
 
     Returns:
         DVC's exit status.
@@ -64,6 +66,7 @@ def run_experiment(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        pass_fds=held,
         start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on once
     )
     assert process.stdout is not None
