@@ -43,7 +43,11 @@ def test_help_and_settings_are_shown_at_once(stage):
         ("audit_reward", "reward.win=much", "reward.win"),
         ("baseline_eval", "decoding.temperature=0", "decoding.temperature"),
         ("warm_start", "warm_start.method=ppo", "warm_start.method = 'ppo', allowed: none, sft, dpo"),
-        ("train_gspo", "train.algorithm=gspo", "bonus for one token goes with gspo_token, grpo, dr_grpo, dapo, cispo"),
+        (
+            "train_gspo",
+            "train.algorithm=gspo",
+            "bonus for one token goes with gspo_token, grpo, dr_grpo, dapo, cispo",
+        ),
         ("train_gspo", "train.algorithm=ppo", "train.algorithm"),
         ("train_gspo", "train.rounds=0", "train.rounds"),
         ("retest", "engine.max_tokens_per_batch=0", "engine.max_tokens_per_batch"),
