@@ -22,11 +22,11 @@ PICTURE = project_root() / "docs" / "images" / "learning.png"
 REWARD, ENTROPY = "rollout/rewards_mean", "rollout/decision_entropy"
 WINDOW = 5
 COLUMNS = {
-    "view lines, 40 steps": ("control", "credit", "default", "no-bonus", "rounds", "sft"),
-    "view lines, more boards": ("lines", "strong"),
-    "views squares and grid": ("grid", "squares"),
+    "views, 40 steps": ("default", "squares", "grid", "grid-gspo"),
+    "view lines, 40 steps": ("default", "credit-branch", "no-bonus", "sft-gspo", "control-valid", "control-all"),
+    "view lines, more boards": ("default", "lines-12x24", "strong"),
 }
-"""The columns of the picture, and what the names of the runs in them begin with."""
+"""The columns of the picture, and the settings in them: names of runs without their seed."""
 LEVELS = {0.48: "random legal play", 0.92: "perfect play"}
 COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#E69F00", "#000000")
 """Told apart with any kind of colour vision (Okabe and Ito)."""
@@ -54,8 +54,8 @@ def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
     figure = Figure(figsize=(14, 7.2), layout="constrained")
     panels = figure.subplots(2, len(COLUMNS), sharex="col", sharey="row", squeeze=False)
     settings = over_seeds(tables)
-    for column, (title, prefixes) in zip(panels.T, COLUMNS.items(), strict=True):
-        runs = {name: table for name, table in settings.items() if name.startswith(prefixes)}
+    for column, (title, names) in zip(panels.T, COLUMNS.items(), strict=True):
+        runs = {label: table for name in names for label, table in settings[name].items()}
         reward, entropy = column
         _curves(reward, runs, REWARD)
         for level in LEVELS:
@@ -74,19 +74,16 @@ def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def over_seeds(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Setting -> the mean of its seeds at each step; seeds stopped at different steps stay apart."""
+def over_seeds(tables: dict[str, pd.DataFrame]) -> dict[str, dict[str, pd.DataFrame]]:
+    """Setting -> label -> curve: the mean of its seeds, or each if they were stopped at different steps."""
     settings: dict[str, dict[str, pd.DataFrame]] = {}
     for name, table in tables.items():
         settings.setdefault(re.sub(r"-seed\d+$", "", name), {})[name] = table[["step", REWARD, ENTROPY]]
-    found: dict[str, pd.DataFrame] = {}
     for setting, seeds in settings.items():
         if len(seeds) > 1 and len({len(table) for table in seeds.values()}) == 1:
             mean = pd.concat(seeds.values()).groupby("step", as_index=False).mean()
-            found[f"{setting} ({len(seeds)} seeds)"] = mean
-        else:
-            found |= seeds
-    return found
+            settings[setting] = {f"{setting} ({len(seeds)} seeds)": mean}
+    return settings
 
 
 def _curves(axes: Axes, tables: dict[str, pd.DataFrame], column: str) -> None:
