@@ -764,6 +764,8 @@ class TestPages:
     def test_the_pages_show_the_store_and_the_server_takes_runs(
         self, server: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
+        from tests.test_register import register_by_hand
+
         with urllib.request.urlopen(server, timeout=60) as page:
             assert b"<title>MLflow</title>" in page.read()
         other_state = tmp_path / "other"
@@ -787,6 +789,12 @@ class TestPages:
         assert not other_state.exists(), "a server keeps its own state"
         assert f"{server} (Ctrl-C ends it)" in (state / "server.log").read_text()
         assert capsys.readouterr().err == ""
+
+        kept = client_of(state).get_model_version(
+            "model", register_by_hand(TrackingSettings(uri=server), tmp_path)
+        )
+        assert kept.tags["retest/greedy/score_mean"] == "0.5"
+        assert artifacts_of(state, client_of(state).get_run(kept.run_id), "policy") == ["policy/weights"]
 
     def test_replay_fills_the_gap_that_a_stopped_server_left(
         self, state: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
