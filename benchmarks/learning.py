@@ -23,7 +23,14 @@ REWARD, ENTROPY = "rollout/rewards_mean", "rollout/decision_entropy"
 WINDOW = 5
 COLUMNS = {
     "views, 40 steps": ("default", "squares", "grid", "grid-gspo"),
-    "view lines, 40 steps": ("default", "credit-branch", "no-bonus", "sft-gspo", "control-valid", "control-all"),
+    "view lines, 40 steps": (
+        "default",
+        "credit-branch",
+        "no-bonus",
+        "sft-gspo",
+        "control-valid",
+        "control-all",
+    ),
     "view lines, more boards": ("default", "lines-12x24", "strong"),
 }
 """The columns of the picture, and the settings in them: names of runs without their seed."""

@@ -109,6 +109,19 @@ def talker_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "talker", lambda folder: write_talker(folder / "model")) / "model"
 
 
+@pytest.fixture
+def state(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of shared state with an MLflow store: a copy, since making one takes seconds."""
+    from ninegrid.tracking import TrackingSettings
+    from ninegrid.tracking.settings import store_uri
+    from ninegrid.tracking.store import open_store
+
+    def make(folder: Path) -> None:
+        open_store(store_uri(TrackingSettings(), folder), "ninegrid", folder)
+
+    return Path(shutil.copytree(made_once(tmp_path_factory, "mlflow_state", make), tmp_path / "state"))
+
+
 class Project:
     """A copy of the project in a folder of its own, as a git and DVC repository."""
 

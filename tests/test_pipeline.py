@@ -136,6 +136,17 @@ def test_every_execution_is_a_run_and_the_retest_tells_the_whole_loop(project):
     names = {a.path for a in client.list_artifacts(runs["retest"].info.run_id)}
     assert {"report.html", "comparison.json", "figures", "retest"} <= names
 
+    lines = (project.root / "data/retest/episodes.jsonl").read_text().splitlines()
+    outcomes = {(e["decoding"], e["example"]["id"]): e["outcome"] for e in map(json.loads, lines)}
+    traces = client.search_traces(
+        locations=[experiment.experiment_id], run_id=runs["retest"].info.run_id, max_results=100
+    )
+    tags = [trace.info.tags for trace in traces]
+    assert {(t["decoding"], t["board"]): t["outcome"] for t in tags} == outcomes
+    assert {trace.data.spans[1].outputs for trace in traces} & {
+        f"```\n{(project.root / 'data/retest/prompt.txt').read_text()}\n```"
+    }
+
     perturbed = json.loads((project.root / "data/perturbed/metrics.json").read_text())["letters"]["sampled"]
     found = runs["perturb_retest"].data.metrics
     assert found["perturbed/letters/sampled/score"] == pytest.approx(perturbed["score"])

@@ -47,6 +47,7 @@ from ninegrid.tracking.requests import Files, Metrics
 from ninegrid.tracking.settings import store_uri, without_password
 from ninegrid.tracking.signals import Terminated, unwinding
 from ninegrid.tracking.store import open_store
+from ninegrid.tracking.traces import Step, Trace
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -67,19 +68,6 @@ try:
 finally:
     print("unwound", flush=True)
 """
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state folder whose store is made already: making one takes a second or two."""
-    state = tmp_path_factory.mktemp("template") / "state"
-    open_store(store_uri(TrackingSettings(), state), "ninegrid", state)
-    return state
-
-
-@pytest.fixture
-def state(template: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(template, tmp_path / "state"))
 
 
 @pytest.fixture(autouse=True)
@@ -255,6 +243,7 @@ class TestSettings:
             ({"experiment": " "}, "tracking.experiment = ' '"),
             ({"uri": ""}, "tracking.uri = ''"),
             ({"enabled": "yes"}, "tracking.enabled = 'yes', expected true or false"),
+            ({"traces": -1}, "tracking.traces = -1, allowed: 0 or more"),
         ],
     )
     def test_bad_settings_are_refused(self, raw: dict[str, Any], said: str) -> None:
@@ -268,7 +257,7 @@ class TestSettings:
     def test_every_group_file_is_complete_and_accepted(self, file: Path) -> None:
         raw = yaml.safe_load(file.read_text(encoding="utf-8"))
         bind(TrackingSettings, raw, "tracking")
-        assert list(raw) == ["enabled", "uri", "experiment", "artifacts"]
+        assert list(raw) == ["enabled", "uri", "experiment", "artifacts", "traces"]
 
     def test_switched_off_nothing_is_imported_or_written_and_the_stage_runs(self, tmp_path: Path) -> None:
         code = textwrap.dedent(f"""
@@ -282,6 +271,7 @@ class TestSettings:
                 run.tag("t", 1)
                 run.text("x", "x.txt")
                 run.artifact({str(ROOT / "pyproject.toml")!r})
+                run.traces([])
             print([m for m in ("mlflow", "sqlalchemy", "torch", "pandas") if m in sys.modules])
         """)
         assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "[]\n"
@@ -774,17 +764,37 @@ class TestPages:
     def test_the_pages_show_the_store_and_the_server_takes_runs(
         self, server: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
+        from tests.test_register import register_by_hand
+
         with urllib.request.urlopen(server, timeout=60) as page:
             assert b"<title>MLflow</title>" in page.read()
         other_state = tmp_path / "other"
         with track(TrackingSettings(uri=server), "over http", {"a": 1}, state=other_state) as run:
             run.metrics({"m": 2}, 1)
+            step = Step("reply", "LLM", {"board": "é"}, "x\x00", "occupied", {"mlflow.chat.tokenUsage": {}})
+            run.traces([Trace("k", "over http", 1000, "é?", "no", {"outcome": "occupied"}, [step])])
         stored = only_run(state)
         assert (stored.info.status, told(stored)) == ("FINISHED", {"m": 2.0})
         assert artifacts_of(state, stored) == ["params.yaml"]
+        (trace,) = client_of(state).search_traces(
+            locations=[stored.info.experiment_id], run_id=stored.info.run_id
+        )
+        assert (trace.info.state, trace.info.request_preview, trace.info.tags["outcome"]) == (
+            "ERROR",
+            "é?",
+            "occupied",
+        )
+        (span,) = trace.data.spans
+        assert (span.inputs, span.outputs, span.start_time_ns) == ({"board": "é"}, "x\x00", 1_000_000_000)
         assert not other_state.exists(), "a server keeps its own state"
         assert f"{server} (Ctrl-C ends it)" in (state / "server.log").read_text()
         assert capsys.readouterr().err == ""
+
+        kept = client_of(state).get_model_version(
+            "model", register_by_hand(TrackingSettings(uri=server), tmp_path)
+        )
+        assert kept.tags["retest/greedy/score_mean"] == "0.5"
+        assert artifacts_of(state, client_of(state).get_run(kept.run_id), "policy") == ["policy/weights"]
 
     def test_replay_fills_the_gap_that_a_stopped_server_left(
         self, state: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,10 @@ import yaml
 
 from ninegrid.config import flatten
 from ninegrid.errors import DataError
+from ninegrid.experiments.files import read_text
 from ninegrid.report.inputs import Rows, read_steps
 
 Json = Mapping[str, Any]
-WORKSPACE = "workspace"
-"""The name of the loop that lies in ``data/`` now."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +49,17 @@ def read_loop(root: Path, name: str) -> Loop:
     Raises:
         DataError: there is no such revision, or it holds no finished loop.
     """
-    paths = yaml.safe_load(_read(root, name, "params.yaml"))["paths"]
+    paths = yaml.safe_load(read_text(root, name, "params.yaml"))["paths"]
     retest, train = paths["retest"], paths["train"]
     try:
         return Loop(
             name=name,
-            params=flatten(_settings_that_ran(name, yaml.safe_load(_read(root, name, "dvc.lock")))),
-            comparison=json.loads(_read(root, name, f"{retest}/comparison.json")),
+            params=flatten(_settings_that_ran(name, yaml.safe_load(read_text(root, name, "dvc.lock")))),
+            comparison=json.loads(read_text(root, name, f"{retest}/comparison.json")),
             episodes=[
-                json.loads(line) for line in _read(root, name, f"{retest}/episodes.jsonl").splitlines()
+                json.loads(line) for line in read_text(root, name, f"{retest}/episodes.jsonl").splitlines()
             ],
-            steps=read_steps(list(csv.DictReader(io.StringIO(_read(root, name, f"{train}/steps.csv"))))),
+            steps=read_steps(list(csv.DictReader(io.StringIO(read_text(root, name, f"{train}/steps.csv"))))),
         )
     except ValueError as error:
         raise DataError(f"the loop of {name} cannot be read: {error}") from error
@@ -90,25 +89,3 @@ def _up_to(last: str, stages: Json) -> list[str]:
             found.append(stage)
             ahead += [made_by[dep["path"]] for dep in stages[stage].get("deps", []) if dep["path"] in made_by]
     return found
-
-
-def _read(root: Path, name: str, path: str) -> str:
-    if name == WORKSPACE:
-        return _told(name, path, lambda: (root / path).read_text(encoding="utf-8"))
-    from dvc.api import DVCFileSystem
-    from dvc.scm import SCMError
-
-    try:
-        return _told(name, path, lambda: DVCFileSystem(str(root), rev=name).read_text(path, encoding="utf-8"))
-    except SCMError as error:
-        raise DataError(f"{name} is no experiment or revision: {error}", hint="dvc exp list") from error
-
-
-def _told(name: str, path: str, read: Callable[[], str]) -> str:
-    try:
-        return read()
-    except OSError as error:
-        raise DataError(
-            f"{name} has no {path}: {error}",
-            hint="finish its loop with dvc repro (commit dvc.lock), or name another: dvc exp list",
-        ) from error

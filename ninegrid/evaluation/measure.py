@@ -18,7 +18,7 @@ from ninegrid.progress import say
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import read_examples
 from ninegrid.tasks.protocol import Example, Task
-from ninegrid.tracking import Run
+from ninegrid.tracking import Run, mirror_episodes
 
 Check = Callable[[Agent, dict[str, Any]], None]
 """Called with a loaded agent and the conditions before anything is sampled; may refuse them."""
@@ -108,11 +108,14 @@ def measure_agent(
     return Measurement(agent, examples, conditions, episodes, metrics)
 
 
-def mirror_measurement(run: Run, prefix: str, measurement: Measurement, folder: Path) -> None:
-    """Mirror a measurement's metrics and files to MLflow."""
+def mirror_measurement(
+    run: Run, prefix: str, measurement: Measurement, folder: Path, before: Sequence[Episode] = ()
+) -> None:
+    """Mirror a measurement's metrics, files and replies to MLflow; ``before``: see `mirror_episodes`."""
     run.metrics(flat_metrics(prefix, measurement.metrics))
     for name in ("episodes.jsonl", "metrics.json", "conditions.json", "prompt.txt"):
         run.artifact(folder / name, prefix)
+    mirror_episodes(run, prefix, measurement.agent.chat, measurement.examples, measurement.episodes, before)
 
 
 def flat_metrics(prefix: str, metrics: dict[str, Any]) -> dict[str, float]:

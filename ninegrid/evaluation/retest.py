@@ -137,7 +137,7 @@ def write_retest(folder: Path, result: Retest) -> None:
 def mirror_retest(run: Run, result: Retest, folder: Path) -> None:
     """Mirror baseline, retest and change side by side, so that runs compare whole loops."""
     run.metrics(flat_metrics("baseline", _rewarded(result)))
-    mirror_measurement(run, "retest", result.measurement, folder)
+    mirror_measurement(run, "retest", result.measurement, folder, result.baseline)
     for decoding in DECODINGS:
         figures = result.comparison[decoding]
         run.metrics(_flat_change(f"change/{decoding}/score", figures["score"]))

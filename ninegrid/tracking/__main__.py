@@ -2,6 +2,7 @@
 
 It only finds the store and hands over to ``mlflow ui``; what is shown there is MLflow's.
 ``python -m ninegrid.tracking replay`` gives the store what it did not take while it was down.
+``python -m ninegrid.tracking register`` makes the policy of a finished loop a model of its registry.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import NoReturn
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NoReturn
 
 from ninegrid.config import bind
 from ninegrid.errors import NinegridError
 from ninegrid.params import read_params
 from ninegrid.paths import PathSettings
+from ninegrid.project import store_root
 from ninegrid.tracking.settings import TrackingSettings, is_database, store_uri, without_password
 from ninegrid.tracking.store import artifact_root, set_environment
+
+if TYPE_CHECKING:
+    from ninegrid.registry.register import Registered
 
 HOST = "127.0.0.1"
 
@@ -32,10 +38,17 @@ def main() -> None:
     ui = commands.add_parser("ui", help=f"open MLflow's pages at {HOST}")
     ui.add_argument("--port", type=int, default=5000)
     commands.add_parser("replay", help="give the store what it did not take while it was down")
+    new = commands.add_parser("register", help="make a retested policy a version of a registered model")
+    new.add_argument(
+        "loop", nargs="?", default="workspace", help="a DVC experiment, a revision, or workspace"
+    )
+    new.add_argument("--name", help="of the model (default: EXPERIMENT-MODEL, such as ninegrid-smollm2_135m)")
     arguments = parser.parse_args()
     try:
         if arguments.command == "replay":
             fill_gaps(*_configured())
+        elif arguments.command == "register":
+            register_policy(*_configured(), arguments.loop, arguments.name)
         else:
             show(*_configured(), arguments.port)
     except NinegridError as error:
@@ -60,6 +73,25 @@ def fill_gaps(settings: TrackingSettings, state: Path) -> None:
 
     for line in replay(settings, state) or ["nothing waits"]:
         print(f"replay: {line}")
+
+
+def register_policy(settings: TrackingSettings, state: Path, loop: str, name: str | None) -> None:
+    """Register the policy of a finished loop, and say where it is."""
+    from ninegrid.registry.register import register
+    from ninegrid.registry.retested import read_retested
+
+    with TemporaryDirectory(prefix="ninegrid-") as scratch:
+        retested = read_retested(store_root(), loop, Path(scratch))
+        name = name or f"{settings.experiment}-{retested.training['model']}"
+        done = register(settings, state, retested, name, Path(scratch))
+    what = "registered as" if done.new else "this policy with this retest is"
+    print(f"{name}: {what} version {done.version}")
+    print(f"its files: {_download_command(done)}")
+
+
+def _download_command(done: Registered) -> str:
+    store, model = without_password(done.uri), f"models:/{done.name}/{done.version}"
+    return f"MLFLOW_TRACKING_URI={store} mlflow artifacts download -u '{model}' -d DIR"
 
 
 def _configured() -> tuple[TrackingSettings, Path]:

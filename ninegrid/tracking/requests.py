@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ninegrid.tracking.names import safe_name
+from ninegrid.tracking.traces import Traces
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -94,9 +95,9 @@ class End:
         client.set_terminated(run_id, self.status, self.time)
 
 
-Request = Metrics | Params | Tag | Files | Text | End
+Request = Metrics | Params | Tag | Files | Text | Traces | End
 REQUESTS: dict[str, type[Request]] = {
-    request.__name__: request for request in (Metrics, Params, Tag, Files, Text, End)
+    request.__name__: request for request in (Metrics, Params, Tag, Files, Text, Traces, End)
 }
 
 
@@ -108,4 +109,5 @@ def as_json(request: Request) -> dict[str, Any]:
 def from_json(raw: Mapping[str, Any]) -> Request:
     """The request that `as_json` wrote."""
     rest = dict(raw)
-    return REQUESTS[rest.pop("request")](**rest)
+    cls = REQUESTS[rest.pop("request")]
+    return cls.from_json(rest) if cls is Traces else cls(**rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -22,6 +22,7 @@ from ninegrid.tracking.requests import Files, Metrics, Params, Tag, Text
 from ninegrid.tracking.settings import TrackingSettings, store_uri
 from ninegrid.tracking.signals import Terminated, unwinding
 from ninegrid.tracking.store import failures, open_store, set_environment
+from ninegrid.tracking.traces import FEW, Trace, Traces
 from ninegrid.tracking.usage import Stopwatch, peak_memory
 
 NONFINITE = "ninegrid.nonfinite_metrics"
@@ -30,8 +31,9 @@ NONFINITE = "ninegrid.nonfinite_metrics"
 class Run:
     """What a stage tells MLflow; without a mirror (tracking switched off) it does nothing."""
 
-    def __init__(self, mirror: Mirror | None, *, artifacts: bool = True) -> None:
+    def __init__(self, mirror: Mirror | None, *, artifacts: bool = True, traces: int = 0) -> None:
         self._mirror, self._artifacts = mirror, artifacts
+        self.trace_limit = 0 if mirror is None else traces
         self._nonfinite: list[str] = []
 
     def metrics(self, values: Mapping[str, SupportsFloat], step: int | None = None) -> None:
@@ -69,6 +71,12 @@ class Run:
         """Mirror ``content`` as the artifact file ``name``."""
         if self._mirror is not None and self._artifacts:
             self._mirror.send(Text(content, name))
+
+    def traces(self, traces: Sequence[Trace]) -> None:
+        """Mirror traces; how many of a kind are wanted says ``trace_limit``."""
+        if self._mirror is not None:
+            for begin in range(0, len(traces), FEW):
+                self._mirror.send(Traces(traces[begin : begin + FEW]))
 
     def _note_nonfinite(self, names: list[str]) -> None:
         new = [name for name in names if name not in self._nonfinite]
@@ -108,7 +116,7 @@ def track(
         return
     with unwinding():
         mirror = _mirror(settings, stage, tags or {}, state or store_root() / ".ninegrid")
-        run = Run(mirror, artifacts=settings.artifacts)
+        run = Run(mirror, artifacts=settings.artifacts, traces=settings.traces)
         watch = Stopwatch()
         try:
             run.params(params)

@@ -24,16 +24,20 @@ class TrackingSettings:
             project, wherever the stage was started.
         experiment: name of the MLflow experiment that collects the runs.
         artifacts: whether files (report, prompt, episodes, full parameters) are copied too.
+        traces: how many replies of an evaluation are shown as traces, of the sampled and of the greedy
+            ones each; 0 for none.
     """
 
     enabled: bool = True
     uri: str | None = None
     experiment: str = "ninegrid"
     artifacts: bool = True
+    traces: int = 24
 
     def __post_init__(self) -> None:
         require(bool(self.experiment.strip()), "experiment", self.experiment, "a name that is not empty")
         require(self.uri is None or bool(self.uri.strip()), "uri", self.uri, "an address, or null")
+        require(self.traces >= 0, "traces", self.traces, "0 or more")
 
 
 def store_uri(settings: TrackingSettings, state: Path) -> str:
