@@ -24,14 +24,11 @@ WINDOW = 5
 COLUMNS = {
     "views, 40 steps": ("default", "squares", "grid", "grid-gspo"),
     "view lines, 40 steps": (
-        "default",
-        "credit-branch",
-        "no-bonus",
-        "sft-gspo",
-        "control-valid",
-        "control-all",
+        *("default", "credit-branch", "no-bonus"),
+        *("sft-gspo-branch", "control-valid", "control-all-branch"),
     ),
     "view lines, more boards": ("default", "lines-12x24", "strong"),
+    "view squares, more exploration": ("squares-12x24", "squares-12x24-steered", "squares-small-norm"),
 }
 """The columns of the picture, and the settings in them: names of runs without their seed."""
 LEVELS = {0.48: "random legal play", 0.92: "perfect play"}
@@ -58,7 +55,7 @@ def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
 
     A setting that was run with several seeds is one curve, their mean.
     """
-    figure = Figure(figsize=(14, 7.2), layout="constrained")
+    figure = Figure(figsize=(18, 7.2), layout="constrained")
     panels = figure.subplots(2, len(COLUMNS), sharex="col", sharey="row", squeeze=False)
     settings = over_seeds(tables)
     for column, (title, names) in zip(panels.T, COLUMNS.items(), strict=True):
@@ -73,7 +70,7 @@ def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
         entropy.set_xlabel("step")
     for level, label in LEVELS.items():
         place = (1, level)
-        panels[0, 0].annotate(
+        panels[0, 2].annotate(
             label, place, xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8
         )
     panels[0, 0].set(ylabel="mean training reward", ylim=(-1.05, 1))
