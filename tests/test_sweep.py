@@ -23,9 +23,9 @@ from ninegrid.params import compose
 from ninegrid.settings import validate
 from ninegrid.sweep.cells import grid, make_cell, parse, sweep_name, swept_keys
 from ninegrid.sweep.figure import draw_sweep
+from ninegrid.sweep.meeting import Note, begin, leave_note, read_notes
 from ninegrid.sweep.outcome import finished, write_outcome
 from ninegrid.sweep.rank import rank, to_compare
-from ninegrid.sweep.run import Note, begin, leave_note, read_notes
 from ninegrid.sweep.table import csv_rows, tables
 from stages.sweep import Sweep, _alone, plan
 from tests.conftest import ROOT, SMOKE
@@ -204,9 +204,9 @@ def test_pictures_show_what_was_swept_and_are_the_same_each_time(results, texts)
 
 
 def test_notes_of_this_execution_alone_count(tmp_path):
-    begin(tmp_path)
+    begin(tmp_path, "one")
     leave_note(tmp_path, Note(3, "old", "f", {}, "FAILED", False))
-    begin(tmp_path)
+    begin(tmp_path, "two")
     write_record(tmp_path / "f.json", replace(result(0.5), values={"reward.win": 2.0}))
     leave_note(tmp_path, Note(10, "b", "g", {}, "FAILED", False))
     leave_note(tmp_path, Note(2, "a", "f", {"reward.win": 3.0}, None, True))
@@ -238,7 +238,7 @@ def test_a_cell_waits_for_dvcs_lock_and_gives_up_on_anything_else(tmp_path, monk
     said = ["ERROR: Unable to acquire lock. Most likely", "ERROR: failed to run: no such file"]
     attempts = []
 
-    def run_experiment(root, cell, log, prefix, tags, every):
+    def run_experiment(root, cell, log, prefix, manner):
         log.write_text(said[len(attempts)])
         attempts.append(cell.experiment)
         return 255

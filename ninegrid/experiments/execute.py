@@ -6,14 +6,13 @@ import random
 import re
 import signal
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ninegrid.errors import DataError, NinegridError
 from ninegrid.experiments.cell import Cell
 from ninegrid.experiments.results import Result, read_experiment, read_record, write_record
-from ninegrid.experiments.running import find_experiment, run_experiment
+from ninegrid.experiments.running import Manner, find_experiment, run_experiment
 from ninegrid.progress import say
 
 LOCKED = "Unable to acquire lock"
@@ -35,29 +34,20 @@ def known_result(cell: Cell, folder: Path) -> Result | None:
     return None if known is None else replace(known, values=cell.values)
 
 
-def execute(
-    root: Path,
-    cell: Cell,
-    folder: Path,
-    retest: str,
-    *,
-    tags: Mapping[str, str] | None = None,
-    every: float = 0.0,
-) -> Result:
+def execute(root: Path, cell: Cell, folder: Path, retest: str, manner: Manner | None = None) -> Result:
     """Run the cell, or take up its experiment where only our record of it is missing.
 
     Args:
         root: the project.
         folder: keeps records and logs; must exist.
         retest: folder of the retest's outputs, relative to the project.
-        tags: environment variables for the cell's processes.
-        every: seconds between lines of its output on stderr; its log has them all.
 
     Raises:
+        StoppedError: it is wanted no longer.
         CellError: a stage failed or was killed, or the experiment holds no retest.
     """
     if find_experiment(root, cell.experiment) is None:
-        _run(root, cell, log_path(cell, folder), tags, every)
+        _run(root, cell, log_path(cell, folder), manner or Manner())
     revision = find_experiment(root, cell.experiment)
     if revision is None:
         raise CellError(f"DVC made no experiment {cell.experiment}: {log_path(cell, folder)}")
@@ -69,12 +59,12 @@ def execute(
     return result
 
 
-def _run(root: Path, cell: Cell, log: Path, tags: Mapping[str, str] | None, every: float) -> None:
+def _run(root: Path, cell: Cell, log: Path, manner: Manner) -> None:
     """Run the experiment; again while other processes hold DVC's lock, and what has run is cached then."""
     say(f"{cell.label}: experiment {cell.experiment}, log {log}")
     began, told = time.monotonic(), False
     while True:
-        status = run_experiment(root, cell, log, f"[{cell.label}] ", tags, every)
+        status = run_experiment(root, cell, log, f"[{cell.label}] ", manner)
         seconds = time.monotonic() - began
         if status == 0:
             return
@@ -84,6 +74,7 @@ def _run(root: Path, cell: Cell, log: Path, tags: Mapping[str, str] | None, ever
             say(f"{cell.label}: another process holds DVC's lock; waiting for it")
             told = True
         time.sleep(random.uniform(*PAUSE_S))
+        manner.check_wanted()
 
 
 def record_path(cell: Cell, folder: Path) -> Path:
