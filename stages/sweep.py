@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
     from ninegrid.settings import Settings
 
 HELP = """{about}
-Hydra's launchers and sweepers apply (pip install 'ninegrid[sweep]'):
+Hydra's launchers and sweepers apply (pip install 'ninegrid[sweep]'; of Ray and SLURM: ninegrid[ray,slurm]):
   hydra/launcher=box hydra.launcher.n_jobs=2   cells side by side on this machine
+  hydra/launcher=cluster hydra.launcher.ray.remote.num_cpus=2   on Ray: here, or the cluster at $RAY_ADDRESS
+  hydra/launcher=slurm hydra.launcher.partition=NAME   as jobs of SLURM
   hydra/sweeper=search hydra.sweeper.n_trials=20 'reward.win=interval(0.5,2)'   a search by Optuna
   hydra.job.name=NAME   name of the sweep; follows from the overrides if left out
 
@@ -38,6 +42,15 @@ Hydra's launchers and sweepers apply (pip install 'ninegrid[sweep]'):
 $CONFIG
 """
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_RAY = {
+    "RAY_worker_niceness": "0",
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_COLOR_PREFIX": "0",
+}
+"""What Ray is told when a sweep starts it, unless the user has said otherwise: cells run at the priority of
+the sweep (by default Ray gives way to everything else), SIGTERM leaves more than 3 s to put things in order,
+and no line is left out for being like another."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +61,16 @@ class Sweep:
         folder: of its records, logs and results.
         swept: settings that are given more than one value, or a range of values.
         cells: how many there are; None if a sweeper decides.
+        mark: of this execution.
+        tracking: the user's $MLFLOW_TRACKING_URI, which other machines do not know.
     """
 
     name: str
     folder: Path
     swept: tuple[str, ...]
     cells: int | None
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    tracking: str | None = field(default_factory=lambda: os.environ.get("MLFLOW_TRACKING_URI"))
 
 
 def main() -> int:
@@ -75,19 +92,24 @@ def main() -> int:
 def _sweep(arguments: Sequence[str]) -> int:
     from ninegrid.experiments.digest import tell_what_is_not_seen
     from ninegrid.project import store_root
+    from ninegrid.sweep.meeting import begin, end, read_notes
     from ninegrid.sweep.outcome import finished, write_outcome
     from ninegrid.sweep.rank import to_compare
-    from ninegrid.sweep.run import begin, read_notes
+    from ninegrid.sweep.telling import telling
     from ninegrid.tracking import close_dead_runs
     from ninegrid.tracking.signals import unwinding
 
     sweep, settings = plan(arguments)
     folder = sweep.folder
     with _alone(sweep):
-        begin(folder)
+        begin(folder, sweep.mark)
         tell_what_is_not_seen(store_root(), "sweep")
         with unwinding():
-            status = _hydra(sweep)
+            try:
+                with telling(folder):
+                    status = _hydra(sweep)
+            finally:
+                end(folder)
         notes = read_notes(folder)
         results, failed = finished(folder, notes), [note for note in notes if note.failure is not None]
         if results:
@@ -134,7 +156,9 @@ def plan(arguments: Sequence[str]) -> tuple[Sweep, Settings]:
     from ninegrid.params import compose
     from ninegrid.settings import validate
     from ninegrid.sweep.cells import check_grid, check_keys, grid, parse, sweep_name, swept_keys
+    from ninegrid.sweep.plugins import check_plugins
 
+    check_plugins(arguments)
     overrides = parse(arguments)
     named = [a.partition("=")[2] for a in arguments if a.startswith("hydra.job.name=")]
     name = named[-1] if named else sweep_name(overrides)
@@ -163,6 +187,8 @@ def _hydra(sweep: Sweep) -> int:
     def job(config: DictConfig) -> float:
         return run_job(sweep, config)
 
+    for variable, value in _RAY.items():
+        os.environ.setdefault(variable, value)
     quiet_hydra("sweep", HELP.format(about=(__doc__ or "").strip()))
     conf = str(project_root() / "conf")
     try:
@@ -170,6 +196,9 @@ def _hydra(sweep: Sweep) -> int:
     except Terminated:
         raise
     except SystemExit as end:
+        # Ray puts its own handler in the place of ours, and then another exception in that of its handler's.
+        if end.code == signal.SIGTERM or hasattr(end, "ray_terminate_msg"):
+            raise Terminated(signal.SIGTERM) from end
         return end.code if isinstance(end.code, int) else 1
     return 0
 
@@ -197,7 +226,8 @@ def run_job(sweep: Sweep, config: DictConfig) -> float:
     total = sweep.cells or OmegaConf.select(around, "sweeper.n_trials")
     number = OmegaConf.select(around, "job.num", throw_on_missing=False) or 0
     retest = settings.paths.retest
-    result = run_cell(root, cell, sweep.folder, retest, number, total, _environment(sweep, around))
+    told = _environment(sweep, around)
+    result = run_cell(root, cell, sweep.folder, retest, number, total, sweep.mark, told)
     if result is not None:
         return result.figures["sampled"].score
     if sweep.cells is None:
@@ -206,18 +236,28 @@ def run_job(sweep: Sweep, config: DictConfig) -> float:
 
 
 def _environment(sweep: Sweep, around: Any) -> dict[str, str]:
-    """What the cell's processes are told: the sweep they belong to, and their share of the cores."""
+    """What the cell's processes are told: the sweep they belong to, the store, their share of the cores."""
     from omegaconf import OmegaConf
 
     from ninegrid.tracking.provenance import SWEEP_VARIABLE
 
     told = {SWEEP_VARIABLE: sweep.name}
-    side_by_side = OmegaConf.select(around, "launcher.n_jobs")
-    if isinstance(side_by_side, int) and "OMP_NUM_THREADS" not in os.environ:
-        cores = os.cpu_count() or 1
-        jobs = side_by_side if side_by_side > 0 else max(1, cores + 1 + side_by_side)
-        told["OMP_NUM_THREADS"] = str(max(1, cores // jobs))
+    if sweep.tracking is not None:
+        told["MLFLOW_TRACKING_URI"] = sweep.tracking
+    cores = _cores(OmegaConf.select(around, "launcher"))
+    if cores is not None and "OMP_NUM_THREADS" not in os.environ:
+        told["OMP_NUM_THREADS"] = str(cores)
     return told
+
+
+def _cores(launcher: Any) -> int | None:
+    """A cell's share of its machine, where the launcher's settings tell it; Ray sees to that by itself."""
+    if isinstance(launcher.get("cpus_per_task"), int):
+        return int(launcher.cpus_per_task)
+    if not isinstance(launcher.get("n_jobs"), int):
+        return None
+    cores, n_jobs = os.cpu_count() or 1, launcher.n_jobs
+    return max(1, cores // (n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)))
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from ninegrid.params import compose
 from ninegrid.settings import validate
 from ninegrid.sweep.cells import grid, make_cell, parse, sweep_name, swept_keys
 from ninegrid.sweep.figure import draw_sweep
+from ninegrid.sweep.meeting import Note, begin, leave_note, read_notes
 from ninegrid.sweep.outcome import finished, write_outcome
 from ninegrid.sweep.rank import rank, to_compare
-from ninegrid.sweep.run import Note, begin, leave_note, read_notes
 from ninegrid.sweep.table import csv_rows, tables
 from stages.sweep import Sweep, _alone, plan
 from tests.conftest import ROOT, SMOKE
@@ -205,9 +205,9 @@ def test_pictures_show_what_was_swept_and_are_the_same_each_time(results, texts)
 
 
 def test_notes_of_this_execution_alone_count(tmp_path):
-    begin(tmp_path)
+    begin(tmp_path, "one")
     leave_note(tmp_path, Note(3, "old", "f", {}, "FAILED", False))
-    begin(tmp_path)
+    begin(tmp_path, "two")
     write_record(tmp_path / "f.json", replace(result(0.5), values={"reward.win": 2.0}))
     leave_note(tmp_path, Note(10, "b", "g", {}, "FAILED", False))
     leave_note(tmp_path, Note(2, "a", "f", {"reward.win": 3.0}, None, True))
@@ -239,7 +239,7 @@ def test_a_cell_waits_for_dvcs_lock_and_gives_up_on_anything_else(tmp_path, monk
     said = ["ERROR: Unable to acquire lock. Most likely", "ERROR: failed to run: no such file"]
     attempts = []
 
-    def run_experiment(root, cell, log, prefix, tags, every, held):
+    def run_experiment(root, cell, log, prefix, manner, held):
         log.write_text(said[len(attempts)])
         attempts.append(cell.experiment)
         return 255
@@ -259,7 +259,7 @@ def test_a_cell_whose_sweep_was_killed_is_waited_for(tmp_path, monkeypatch):
         left = subprocess.Popen(["sleep", "1"], pass_fds=[file.fileno()])
     running = []
 
-    def run_experiment(root, cell, log, prefix, tags, every, held):
+    def run_experiment(root, cell, log, prefix, manner, held):
         running.append(left.poll() is None)
         return 1
 

@@ -48,6 +48,7 @@ from ninegrid.tracking.settings import store_uri, without_password
 from ninegrid.tracking.signals import Terminated, unwinding
 from ninegrid.tracking.store import open_store
 from ninegrid.tracking.traces import Step, Trace
+from tests.servers import free_port, is_served, running
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -752,9 +753,7 @@ class TestStore:
 class TestPages:
     @pytest.fixture
     def port(self) -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
+        return free_port()
 
     @pytest.fixture
     def server(self, state: Path, port: int) -> Iterator[str]:
@@ -867,29 +866,10 @@ def serving(state: Path, port: int) -> Iterator[str]:
         from ninegrid.tracking.__main__ import TrackingSettings, show
         show(TrackingSettings(), Path(sys.argv[1]), int(sys.argv[2]))
     """)
-    with (state / "server.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, str(state), str(port)],
-            cwd=ROOT, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/health", process)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=60)
-
-
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Until ``url`` answers; fails when the process ends, or never comes up."""
-    for _ in range(600):
-        assert process.poll() is None, "the server has ended"
-        try:
-            with urllib.request.urlopen(url, timeout=10):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"{url} never answered")
+    command = [sys.executable, "-c", code, str(state), str(port)]
+    address = f"http://127.0.0.1:{port}"
+    with running(command, state / "server.log", lambda: is_served(f"{address}/health"), cwd=ROOT):
+        yield address
 
 
 def test_a_run_within_a_sweep_names_it_and_its_dvc_experiment(

@@ -7,15 +7,16 @@ import random
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 from ninegrid.errors import DataError, NinegridError
 from ninegrid.experiments.cell import Cell
 from ninegrid.experiments.results import Result, read_experiment, read_record, write_record
-from ninegrid.experiments.running import find_experiment, run_experiment
+from ninegrid.experiments.running import ASK_S, Manner, find_experiment, run_experiment
 from ninegrid.progress import say
 
 LOCKED = "Unable to acquire lock"
@@ -37,30 +38,22 @@ def known_result(cell: Cell, folder: Path) -> Result | None:
     return None if known is None else replace(known, values=cell.values)
 
 
-def execute(
-    root: Path,
-    cell: Cell,
-    folder: Path,
-    retest: str,
-    *,
-    tags: Mapping[str, str] | None = None,
-    every: float = 0.0,
-) -> Result:
+def execute(root: Path, cell: Cell, folder: Path, retest: str, manner: Manner | None = None) -> Result:
     """Run the cell, or take up its experiment where only our record of it is missing.
 
     Args:
         root: the project.
         folder: keeps records and logs; must exist.
         retest: folder of the retest's outputs, relative to the project.
-        tags: environment variables for the cell's processes.
-        every: seconds between lines of its output on stderr; its log has them all.
 
     Raises:
+        StoppedError: it is wanted no longer.
         CellError: a stage failed or was killed, or the experiment holds no retest.
     """
-    with _alone(cell, folder) as held:
+    manner = manner or Manner()
+    with _alone(cell, folder, manner) as held:
         if find_experiment(root, cell.experiment) is None:
-            _run(root, cell, log_path(cell, folder), tags, every, held)
+            _run(root, cell, log_path(cell, folder), manner, held)
     revision = find_experiment(root, cell.experiment)
     if revision is None:
         raise CellError(f"DVC made no experiment {cell.experiment}: {log_path(cell, folder)}")
@@ -73,27 +66,41 @@ def execute(
 
 
 @contextmanager
-def _alone(cell: Cell, folder: Path) -> Iterator[int]:
+def _alone(cell: Cell, folder: Path, manner: Manner) -> Iterator[int]:
     """Hold the cell's lock; gives its file descriptor, to be handed on to the experiment's process.
 
     As long as that process lives the lock is held, even if this one is killed: whoever wants the cell next
     waits for it instead of running it a second time beside it.
+
+    Raises:
+        StoppedError: it is wanted no longer.
     """
     with (folder / f"{cell.file}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"{cell.label}: is being run for an earlier call; waiting for its end")
-            fcntl.flock(file, fcntl.LOCK_EX)
+        told = False
+        while not _locked(file):
+            if not told:
+                say(f"{cell.label}: is being run for an earlier call; waiting for its end")
+                told = True
+            time.sleep(ASK_S)
+            manner.check_wanted()
         yield file.fileno()
 
 
-def _run(root: Path, cell: Cell, log: Path, tags: Mapping[str, str] | None, every: float, held: int) -> None:
+def _locked(file: IO[str]) -> bool:
+    """Take the lock of an open file, if nobody has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _run(root: Path, cell: Cell, log: Path, manner: Manner, held: int) -> None:
     """Run the experiment; again while other processes hold DVC's lock, and what has run is cached then."""
     say(f"{cell.label}: experiment {cell.experiment}, log {log}")
     began, told = time.monotonic(), False
     while True:
-        status = run_experiment(root, cell, log, f"[{cell.label}] ", tags, every, (held,))
+        status = run_experiment(root, cell, log, f"[{cell.label}] ", manner, (held,))
         seconds = time.monotonic() - began
         if status == 0:
             return
@@ -103,6 +110,7 @@ def _run(root: Path, cell: Cell, log: Path, tags: Mapping[str, str] | None, ever
             say(f"{cell.label}: another process holds DVC's lock; waiting for it")
             told = True
         time.sleep(random.uniform(*PAUSE_S))
+        manner.check_wanted()
 
 
 def record_path(cell: Cell, folder: Path) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 from ninegrid.errors import DataError
 from ninegrid.experiments.results import Result, read_kept
 from ninegrid.outputs import write_csv
+from ninegrid.sweep.meeting import Note
 from ninegrid.sweep.rank import distinct
-from ninegrid.sweep.run import Note
 
 
 def finished(folder: Path, notes: Sequence[Note]) -> list[Result]:
