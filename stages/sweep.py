@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HELP = """{about}
 Hydra's launchers and sweepers apply (pip install 'ninegrid[sweep]'; of Ray and SLURM: ninegrid[ray,slurm]):
   hydra/launcher=box hydra.launcher.n_jobs=2   cells side by side on this machine
-  hydra/launcher=cluster hydra.launcher.ray.remote.num_cpus=2   on Ray: here, or the cluster at $RAY_ADDRESS
+  hydra/launcher=cluster hydra.launcher.ray.remote.num_cpus=2   on Ray: here, or the cluster at RAY_ADDRESS
   hydra/launcher=slurm hydra.launcher.partition=NAME   as jobs of SLURM
   hydra/sweeper=search hydra.sweeper.n_trials=20 'reward.win=interval(0.5,2)'   a search by Optuna
   hydra.job.name=NAME   name of the sweep; follows from the overrides if left out
