@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ninegrid.settings import Settings
 
 HELP = """{about}
-Hydra's launchers and sweepers apply (pip install 'ninegrid[sweep]'; of Ray and SLURM: ninegrid[ray,slurm]):
+Hydra's launchers and sweepers apply (pip install -e '.[sweep]'; of Ray and SLURM: '.[ray]', '.[slurm]'):
   hydra/launcher=box hydra.launcher.n_jobs=2   cells side by side on this machine
   hydra/launcher=cluster hydra.launcher.ray.remote.num_cpus=2   on Ray: here, or the cluster at RAY_ADDRESS
   hydra/launcher=slurm hydra.launcher.partition=NAME   as jobs of SLURM

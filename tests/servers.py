@@ -70,7 +70,7 @@ def why_no_postgresql() -> str:
         where = "neither on PATH nor in /usr/lib/postgresql/*/bin"
         return f"PostgreSQL's {', '.join(missing)}: {where}; apt-get install postgresql"
     if importlib.util.find_spec("psycopg2") is None:
-        return "the driver psycopg2 is not installed: pip install 'ninegrid[server]'"
+        return "the driver psycopg2 is not installed: pip install -e '.[server]'"
     return ""
 
 

@@ -23,7 +23,7 @@ from tests.conftest import ROOT, SMOKE
 def needs(package, extra):
     """Skips a test where the package is not installed."""
     missing = not plugins._is_installed(package)
-    return pytest.mark.skipif(missing, reason=f"{package} is not installed: pip install 'ninegrid[{extra}]'")
+    return pytest.mark.skipif(missing, reason=f"{package} is not installed: pip install -e '.[{extra}]'")
 
 
 needs_ray = needs("hydra-ray-launcher", "ray")
@@ -48,7 +48,7 @@ def test_a_missing_plugin_is_named_with_the_command_that_installs_it(monkeypatch
     with pytest.raises(SettingsError) as refusal:
         plan(["-m", choice, "train.seed=1,2"])
     assert str(refusal.value) == (
-        f"{choice} needs the package {package}, which is not installed\n  -> pip install 'ninegrid[{extra}]'"
+        f"{choice} needs the package {package}, which is not installed\n  -> pip install -e '.[{extra}]'"
     )
 
 

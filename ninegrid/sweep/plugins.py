@@ -37,7 +37,7 @@ def check_plugins(arguments: Sequence[str]) -> None:
         if package is not None and not _is_installed(package):
             raise SettingsError(
                 f"{argument} needs the package {package}, which is not installed",
-                hint=f"pip install 'ninegrid[{extra}]'",
+                hint=f"pip install -e '.[{extra}]'",
             )
 
 
