@@ -34,6 +34,7 @@ from ninegrid.tracking.__main__ import show
 from ninegrid.tracking.names import PARAM_LIMIT, as_text, cut, safe_name
 from ninegrid.tracking.outbox import Outbox, RunHead, read_waiting, waiting_folders
 from ninegrid.tracking.provenance import (
+    CELL_VARIABLE,
     HOST,
     PID,
     STARTED,
@@ -877,7 +878,10 @@ def test_a_run_within_a_sweep_names_it_and_its_dvc_experiment(
 ) -> None:
     monkeypatch.setenv("DVC_EXP_NAME", "mine-1234")
     monkeypatch.setenv(SWEEP_VARIABLE, "mine")
+    monkeypatch.setenv(CELL_VARIABLE, "seed=1")
     with track(TrackingSettings(), "s", {}, state=state):
         pass
-    tags = only_run(state).data.tags
+    run = only_run(state)
+    assert run.info.run_name.startswith("s seed=1 ")
+    tags = run.data.tags
     assert (tags["ninegrid.dvc_experiment"], tags["ninegrid.sweep"]) == ("mine-1234", "mine")

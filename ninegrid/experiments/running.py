@@ -21,6 +21,7 @@ from typing import IO
 from ninegrid.errors import NinegridError
 from ninegrid.experiments.cell import Cell
 from ninegrid.progress import say
+from ninegrid.tracking.provenance import CELL_VARIABLE
 
 NOISE = "No file hash info found"
 """DVC warns so of every output that a fresh copy has not got yet; kept in the log, not shown."""
@@ -86,7 +87,7 @@ def run_experiment(
         process = subprocess.Popen(
             command,
             cwd=root,
-            env=_environment(manner.tags),
+            env=_environment({CELL_VARIABLE: cell.label, **manner.tags}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -17,9 +17,13 @@ import psutil
 from ninegrid.errors import DataError
 
 HOST, PID, STARTED = "ninegrid.host", "ninegrid.pid", "ninegrid.process_started"
+CELL = "ninegrid.cell"
 
 SWEEP_VARIABLE = "NINEGRID_SWEEP"
 """Environment variable by which a sweep tells the processes of its cells that they belong to it."""
+
+CELL_VARIABLE = "NINEGRID_CELL"
+"""Environment variable by which an experiment tells its processes what it is called among its siblings."""
 
 _SAME_START_S = 2.0
 """Start times of one process may differ this much: they are reckoned from the clock, which is adjusted."""
@@ -32,10 +36,11 @@ def process_tags() -> dict[str, str]:
 
 
 def experiment_tags() -> dict[str, str]:
-    """The DVC experiment and the sweep that this process belongs to, by which their runs are found."""
+    """The DVC experiment, sweep and cell that this process belongs to, by which their runs are found."""
     known = {
         "ninegrid.dvc_experiment": os.environ.get("DVC_EXP_NAME"),
         "ninegrid.sweep": os.environ.get(SWEEP_VARIABLE),
+        CELL: os.environ.get(CELL_VARIABLE),
     }
     return {tag: name for tag, name in known.items() if name}
 

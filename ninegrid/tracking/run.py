@@ -15,9 +15,9 @@ import yaml
 from ninegrid.config import flatten
 from ninegrid.project import project_root, store_root
 from ninegrid.tracking.mirror import Mirror
-from ninegrid.tracking.names import PARAM_LIMIT, TAG_LIMIT, as_text, cut, safe_name
+from ninegrid.tracking.names import NAME_LIMIT, PARAM_LIMIT, TAG_LIMIT, as_text, cut, safe_name
 from ninegrid.tracking.outbox import Outbox, RunHead
-from ninegrid.tracking.provenance import experiment_tags, git_tags, process_tags
+from ninegrid.tracking.provenance import CELL, experiment_tags, git_tags, process_tags
 from ninegrid.tracking.requests import Files, Metrics, Params, Tag, Text
 from ninegrid.tracking.settings import TrackingSettings, store_uri
 from ninegrid.tracking.signals import Terminated, unwinding
@@ -144,7 +144,8 @@ def _mirror(settings: TrackingSettings, stage: str, tags: Mapping[str, object], 
     described |= {**experiment_tags(), **tags}
     texts = {safe_name(k): cut(as_text(v), TAG_LIMIT) for k, v in described.items()}
     revision = git.get("ninegrid.git_revision", "")[:7]
-    name = f"{stage} {revision}{'+' if git.get('ninegrid.git_dirty') == 'true' else ''}".strip()
+    dirty = "+" if git.get("ninegrid.git_dirty") == "true" else ""
+    name = cut(" ".join(part for part in (stage, texts.get(CELL), revision + dirty) if part), NAME_LIMIT)
     head = RunHead(stage, settings.experiment, name, texts, time.time_ns() // 1_000_000)
     return Mirror(uri, head, Outbox(state, head), lambda: open_store(uri, settings.experiment, state))
 
