@@ -149,3 +149,20 @@ def test_what_is_no_loop_is_named(whole_loop, tmp_path):
     (tmp_path / "params.yaml").write_text((whole_loop.root / "params.yaml").read_text())
     with pytest.raises(DataError, match=r"workspace has no dvc\.lock"):
         read_loop(tmp_path, "workspace")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "content", "message"),
+    [
+        ("dvc.lock", b"<<<<<<< ours\nstages: [\n", "dvc.lock of workspace cannot be read"),
+        ("dvc.lock", b"schema: '2.0'\n", "dvc.lock of workspace has no stages"),
+        ("params.yaml", b"\xff\xfe", "params.yaml of workspace is no text"),
+        ("params.yaml", b"- a list\n", "params.yaml of workspace has no paths"),
+    ],
+)
+def test_a_damaged_loop_is_one_message(whole_loop, tmp_path, damaged, content, message):
+    for name in ("dvc.lock", "params.yaml"):
+        shutil.copy(whole_loop.root / name, tmp_path / name)
+    (tmp_path / damaged).write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(message)):
+        read_loop(tmp_path, "workspace")

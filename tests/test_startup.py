@@ -50,6 +50,8 @@ def test_help_and_settings_are_shown_at_once(stage):
         ),
         ("train_gspo", "train.algorithm=ppo", "train.algorithm"),
         ("train_gspo", "train.rounds=0", "train.rounds"),
+        ("train_gspo", "train.seed=-1", "train.seed = -1, allowed: 0 .. 2^32 - 1"),
+        ("retest", "eval.seed=-1", "eval.seed = -1, allowed: 0 .. 2^32 - 1"),
         ("retest", "engine.max_tokens_per_batch=0", "engine.max_tokens_per_batch"),
         ("perturb_retest", "perturb.names=[leters]", "did you mean letters?"),
     ],

@@ -92,6 +92,7 @@ def test_a_cell_is_called_by_what_is_swept_and_counts_by_everything(tmp_path):
         (["-m", "train.seed=1,2", "hydra.job.name=a/b"], "hydra.job.name='a/b'"),
         (["train.seed=1,2"], "a sweep is asked for with -m"),
         (["-m", "reward.win=1,1.0"], "cell reward.win=1.0 is the same as cell reward.win=1"),
+        (["-m", "tracking.traces=0,5"], "cell tracking.traces=5 is the same as cell tracking.traces=0"),
         (["-m", "reward.win=interval(0,1)"], "hydra/sweeper=search"),
         (["-m", "reward.win"], "cannot read 'reward.win'"),
         (["-m", "hydra/sweeper=search", "reward.wn=interval(0,1)"], "reward.wn"),
@@ -157,10 +158,14 @@ def test_one_result_counts_once_and_values_may_be_lists():
     draw_sweep("s", flags)
 
 
-def test_a_record_tells_the_values_of_the_sweep_that_asks(tmp_path):
+def test_a_record_tells_the_values_of_the_sweep_that_asks(tmp_path, monkeypatch):
     write_record(tmp_path / "f.json", replace(result(0.5), digest="d" * 64))
     cell = Cell("a", "f", {"train.seed": 1}, (), "d" * 64, "e", "retest")
-    assert execute.known_result(cell, tmp_path).values == {"train.seed": 1}
+    monkeypatch.setattr(execute, "find_experiment", lambda root, name: "abc")
+    assert execute.known_result(tmp_path, cell, tmp_path).values == {"train.seed": 1}
+    # Its experiment was removed: there is nothing behind the record any more.
+    monkeypatch.setattr(execute, "find_experiment", lambda root, name: None)
+    assert execute.known_result(tmp_path, cell, tmp_path) is None
 
 
 def test_the_table_names_best_first_and_what_it_is_set_beside():

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ninegrid.config import flatten
 from ninegrid.errors import DataError
-from ninegrid.experiments.files import read_text
+from ninegrid.experiments.files import read_text, read_yaml
 from ninegrid.report.inputs import Rows, read_steps
 
 Json = Mapping[str, Any]
@@ -49,12 +47,12 @@ def read_loop(root: Path, name: str) -> Loop:
     Raises:
         DataError: there is no such revision, or it holds no finished loop.
     """
-    paths = yaml.safe_load(read_text(root, name, "params.yaml"))["paths"]
+    paths = read_yaml(root, name, "params.yaml", "paths")
     retest, train = paths["retest"], paths["train"]
     try:
         return Loop(
             name=name,
-            params=flatten(_settings_that_ran(name, yaml.safe_load(read_text(root, name, "dvc.lock")))),
+            params=flatten(_settings_that_ran(name, read_yaml(root, name, "dvc.lock", "stages"))),
             comparison=json.loads(read_text(root, name, f"{retest}/comparison.json")),
             episodes=[
                 json.loads(line) for line in read_text(root, name, f"{retest}/episodes.jsonl").splitlines()
@@ -65,12 +63,11 @@ def read_loop(root: Path, name: str) -> Loop:
         raise DataError(f"the loop of {name} cannot be read: {error}") from error
 
 
-def _settings_that_ran(name: str, lock: Json) -> dict[str, Any]:
+def _settings_that_ran(name: str, stages: Json) -> dict[str, Any]:
     """Section -> settings, from what DVC noted when the stages ran; params.yaml may have changed since."""
     found: dict[str, Any] = {}
-    for stage in _up_to("retest", lock["stages"]):
-        entry = lock["stages"][stage]
-        for section, values in entry.get("params", {}).get("params.yaml", {}).items():
+    for stage in _up_to("retest", stages):
+        for section, values in stages[stage].get("params", {}).get("params.yaml", {}).items():
             if found.setdefault(section, values) != values:
                 raise DataError(
                     f"the stages of {name} ran with different settings of {section} ({stage} is one of them)",

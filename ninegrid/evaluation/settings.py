@@ -24,6 +24,7 @@ class EvalSettings:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**32, "seed", self.seed, "0 .. 2^32 - 1")
         require(self.n_samples >= 1, "n_samples", self.n_samples, ">= 1")
         require(self.resamples >= 100, "resamples", self.resamples, ">= 100")
         require(0 < self.confidence < 1, "confidence", self.confidence, "0 < confidence < 1")

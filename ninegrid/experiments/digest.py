@@ -25,8 +25,12 @@ NEUTRAL = ("tracking", "paths")
 
 def result_digest(settings: Any, code: str) -> str:
     """Digest of settings (``ninegrid.settings.Settings``, so that 1 and 1.0 are the same) and code."""
-    counts = {section: value for section, value in unbind(settings).items() if section not in NEUTRAL}
-    return sha256([code, json.dumps(counts, sort_keys=True)])
+    return sha256([code, json.dumps(what_counts(settings), sort_keys=True)])
+
+
+def what_counts(settings: Any) -> dict[str, Any]:
+    """The settings without the sections that no result depends on."""
+    return {section: value for section, value in unbind(settings).items() if section not in NEUTRAL}
 
 
 def code_digest(root: Path) -> str:

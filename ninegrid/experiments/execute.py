@@ -31,9 +31,14 @@ class CellError(NinegridError):
     """The cell's experiment did not come to its end; the message says how, and where its log is."""
 
 
-def known_result(cell: Cell, folder: Path) -> Result | None:
-    """The result that was recorded in ``folder``, unless settings or code have changed since."""
+def known_result(root: Path, cell: Cell, folder: Path) -> Result | None:
+    """The result that was recorded in ``folder``, unless settings or code have changed since.
+
+    Without its experiment, which may have been removed, it does not count: there is nothing behind it.
+    """
     known = read_record(record_path(cell, folder), cell.digest)
+    if known is not None and find_experiment(root, cell.experiment) is None:
+        return None
     # What tells a cell from its siblings depends on the siblings, and they may be others this time.
     return None if known is None else replace(known, values=cell.values)
 

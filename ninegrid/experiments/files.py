@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from ninegrid.errors import DataError
 
 T = TypeVar("T")
@@ -22,6 +24,21 @@ def read_text(root: Path, name: str, path: str) -> str:
     if name == WORKSPACE:
         return _told(name, path, lambda: (root / path).read_text(encoding="utf-8"))
     return _from_revision(root, name, path, lambda files: files.read_text(path, encoding="utf-8"))
+
+
+def read_yaml(root: Path, name: str, path: str, section: str) -> dict[str, Any]:
+    """One section of the YAML file ``path`` of the loop ``name``.
+
+    Raises:
+        DataError: as `read_text`; or the file cannot be read, or has no such section.
+    """
+    try:
+        found = yaml.safe_load(read_text(root, name, path))
+    except yaml.YAMLError as error:
+        raise DataError(f"{path} of {name} cannot be read: {error}", hint=f"git checkout {path}") from error
+    if not isinstance(found, dict) or not isinstance(found.get(section), dict):
+        raise DataError(f"{path} of {name} has no {section}", hint="finish its loop with dvc repro")
+    return dict(found[section])
 
 
 def fetch(root: Path, name: str, path: str, target: Path) -> None:
@@ -42,6 +59,8 @@ def _from_revision(root: Path, name: str, path: str, use: Callable[[Any], T]) ->
 def _told(name: str, path: str, read: Callable[[], T]) -> T:
     try:
         return read()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} of {name} is no text: {error}", hint=f"git checkout {path}") from error
     except OSError as error:
         raise DataError(
             f"{name} has no {path}: {error}",

@@ -103,6 +103,7 @@ class TrainSettings:
             self.entropy_bonus,
             f"> 0 with train.entropy_target = {self.entropy_target:g}: the bonus that steering begins with",
         )
+        require(0 <= self.seed < 2**32, "seed", self.seed, "0 .. 2^32 - 1")
         require(self.rounds >= 1, "rounds", self.rounds, ">= 1")
         require(self.steps >= 0, "steps", self.steps, ">= 0")
         require(self.n_boards >= 1, "n_boards", self.n_boards, ">= 1")

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ninegrid.errors import DataError
-from ninegrid.experiments.files import WORKSPACE, fetch, read_text
+from ninegrid.experiments.files import WORKSPACE, fetch, read_yaml
 from ninegrid.tracking import input_hashes
 
 Json = Mapping[str, Any]
@@ -59,8 +57,8 @@ def read_retested(root: Path, loop: str, scratch: Path) -> Retested:
         DataError: there is no such loop, its policy was not retested, or a file is not what ``dvc.lock``
             names.
     """
-    stages = yaml.safe_load(read_text(root, loop, "dvc.lock"))["stages"]
-    folders = yaml.safe_load(read_text(root, loop, "params.yaml"))["paths"]
+    stages = read_yaml(root, loop, "dvc.lock", "stages")
+    folders = read_yaml(root, loop, "params.yaml", "paths")
     paths = {
         "policy": folders["policy"],
         "comparison": f"{folders['retest']}/comparison.json",
@@ -130,7 +128,7 @@ def _check(loop: str, name: str, path: Path, expected: str) -> None:
     if found != expected:
         raise DataError(
             f"{name} of {loop} is not what dvc.lock names: its digest is {found}, expected {expected}",
-            hint=f"bring it back with dvc checkout {name}, or retest what is there: dvc repro",
+            hint=f"bring it back with: dvc checkout --force {name}",
         )
 
 

@@ -29,7 +29,7 @@ def run_plan(root: Path, plan: Plan, folder: Path) -> Outcome:
         root: the project.
         folder: keeps records and logs; must exist.
     """
-    kept = {cell.experiment: known_result(cell, folder) for cell in plan.cells}
+    kept = {cell.experiment: known_result(root, cell, folder) for cell in plan.cells}
     missing = [cell for cell in plan.cells if kept[cell.experiment] is None]
     for cell in plan.cells:
         if cell not in missing:

@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from ninegrid.config import flatten, unbind, unknown_key
 from ninegrid.errors import SettingsError
 from ninegrid.experiments.cell import Cell, last_stage
-from ninegrid.experiments.digest import code_digest, result_digest, sha256
+from ninegrid.experiments.digest import code_digest, result_digest, sha256, what_counts
 from ninegrid.params import Params, compose
 from ninegrid.project import project_root
 from ninegrid.settings import Settings, validate
@@ -75,12 +75,14 @@ def check_grid(cells: Sequence[Sequence[str]]) -> None:
     for overrides in cells:
         label = " ".join(overrides)
         try:
-            settings = unbind(validate(compose(overrides)))
+            settings = what_counts(validate(compose(overrides)))
         except SettingsError as error:
             raise SettingsError(f"cell {label}: {error.message}", hint=error.hint) from error
         for other, name in known:
             if other == settings:
-                raise SettingsError(f"cell {label} is the same as cell {name}")
+                raise SettingsError(
+                    f"cell {label} is the same as cell {name} in all that its result depends on"
+                )
         known.append((settings, label))
 
 

@@ -47,7 +47,7 @@ def run_cell(
     manner = Manner(tags, EVERY_S, lambda: is_on(folder, mark))
     manner.check_wanted()
     with flag(folder, number):
-        result, failure = known_result(cell, folder), None
+        result, failure = known_result(root, cell, folder), None
         known = result is not None
         if result is None:
             try:

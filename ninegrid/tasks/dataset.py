@@ -39,7 +39,7 @@ class BoardSettings:
 
     def __post_init__(self) -> None:
         require(self.count >= 2, "count", self.count, ">= 2, one to train on and one to hold out")
-        require(self.seed >= 0, "seed", self.seed, ">= 0")
+        require(0 <= self.seed < 2**32, "seed", self.seed, "0 .. 2^32 - 1")
         require(
             0 < self.heldout_share < 1, "heldout_share", self.heldout_share, "between 0 and 1, both excluded"
         )
