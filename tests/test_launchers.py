@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -18,6 +16,7 @@ from ninegrid.errors import SettingsError
 from ninegrid.sweep import plugins
 from stages.sweep import plan
 from tests.conftest import ROOT, SMOKE
+from tests.stopping import stopped_sweep
 
 
 def needs(package, extra):
@@ -118,27 +117,8 @@ def test_cells_run_as_jobs_of_the_launcher(finished, launcher):
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + 15)])
 def test_a_sweep_on_ray_that_is_stopped_leaves_nothing_running(finished, number, status):
     arguments = (*SMOKE, "train.n_samples=8", "train.steps=600", "train.seed=1,2", "hydra/launcher=cluster")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stages.sweep", "-m", "hydra.job.name=s", *arguments],
-        cwd=finished.root,
-        env=finished.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + 900
-        while not list((finished.root / ".ninegrid/checkpoints").glob("*/checkpoint.pt")):
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(number)
-        said = process.communicate(timeout=300)[1]
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == status, said
+    ended, said = stopped_sweep(finished, number, *arguments, send=os.kill)
+    assert ended == status, said
     assert "sweep: stopped; run it again to go on" in said
     assert list((finished.root / ".ninegrid/sweeps/s/running").iterdir()) == []
     assert list((finished.root / ".dvc/tmp/exps/standalone").glob("tmp*")) == []

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import fcntl
-import os
 import re
 import signal
 import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -30,6 +26,7 @@ from ninegrid.sweep.rank import rank, to_compare
 from ninegrid.sweep.table import csv_rows, tables
 from stages.sweep import Sweep, _alone, plan
 from tests.conftest import ROOT, SMOKE
+from tests.stopping import stopped_sweep
 
 ONE_STEP = (*SMOKE, "train.steps=1")
 
@@ -334,28 +331,8 @@ def test_cells_run_beside_the_workspace_and_those_that_fail_leave_the_others_alo
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_sweep_and_it_goes_on_later(finished):
-    project = finished
     arguments = (*SMOKE, "train.n_samples=8", "train.steps=60", "train.seed=1,2")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stages.sweep", "-m", "hydra.job.name=s", *arguments],
-        cwd=project.root,
-        env=project.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        deadline = time.monotonic() + 900
-        while not list((project.root / ".ninegrid/checkpoints").glob("*/checkpoint.pt")):
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGINT)
-        said = process.communicate(timeout=300)[1]
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 130, said
+    status, said = stopped_sweep(finished, signal.SIGINT, *arguments)
+    assert status == 130, said
     assert "sweep: stopped; run it again to go on" in said
-    assert list((project.root / ".dvc/tmp/exps/standalone").glob("tmp*")) == []
+    assert list((finished.root / ".dvc/tmp/exps/standalone").glob("tmp*")) == []
