@@ -57,7 +57,37 @@ def compose(overrides: Sequence[str]) -> Params:
         with initialize_config_dir(conf, version_base="1.3"):
             return plain(hydra_compose("config", overrides=list(overrides)))
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+        _check_names_among(overrides)
         raise SettingsError(f"cannot compose conf/ with {' '.join(overrides)}: {error}") from error
+
+
+def _check_names_among(overrides: Sequence[str]) -> None:
+    """Refuse settings that the chosen groups do not have: Hydra would advise to add them with ``+``."""
+    parser = OverridesParser.create()
+    try:
+        parsed = parser.parse_overrides(list(overrides))
+    except HydraException:
+        return
+    settings = [
+        o.key_or_group for o in parsed if not (is_group(o.key_or_group) or o.is_add() or o.is_delete())
+    ]
+    if settings:
+        check_names(settings, compose([str(o.input_line) for o in parsed if is_group(o.key_or_group)]))
+
+
+def is_group(key: str) -> bool:
+    """Whether ``conf/`` has a folder of this name, to choose from."""
+    return (project_root() / "conf" / key).is_dir()
+
+
+def check_names(keys: Iterable[str], params: Params) -> None:
+    """Refuse settings that ``params`` does not have.
+
+    Raises:
+        SettingsError: naming the setting and the nearest one.
+    """
+    for key in keys:
+        _find(key, params)
 
 
 def plain(config: Any) -> Params:
@@ -105,7 +135,8 @@ def check_overrides(arguments: Sequence[str], params: Mapping[str, Any], section
             )
 
 
-def _check_key(key: str, params: Mapping[str, Any], argument: str) -> None:
+def _find(key: str, params: Mapping[str, Any]) -> Any:
+    """The value of a dotted setting; a SettingsError names the nearest one where there is none."""
     node: Any = params
     walked: list[str] = []
     for part in key.split("."):
@@ -113,7 +144,12 @@ def _check_key(key: str, params: Mapping[str, Any], argument: str) -> None:
             raise unknown_key(".".join([*walked, part]), node if isinstance(node, Mapping) else [])
         node = node[part]
         walked.append(part)
-    if len(walked) == 1 and isinstance(node, Mapping) and not argument.partition("=")[2].startswith("{"):
+    return node
+
+
+def _check_key(key: str, params: Mapping[str, Any], argument: str) -> None:
+    node = _find(key, params)
+    if "." not in key and isinstance(node, Mapping) and not argument.partition("=")[2].startswith("{"):
         raise SettingsError(
             f"{argument}: {key} is a group of settings, and params.yaml holds one choice of it",
             hint=f"choose it there with: python -m ninegrid.params {argument}",

@@ -70,6 +70,8 @@ def test_a_bad_setting_is_refused_at_once(stage, setting, message):
         (("stages.sweep", "train.steps=1,2"), "a sweep is asked for with -m"),
         (("stages.repeat_seeds", "--seeds", "1,1"), "expected distinct whole numbers"),
         (("stages.compare", "workspace"), "expected two or more different loops"),
+        (("ninegrid.params", "reward.wni=2"), "unknown setting reward.wni; did you mean reward.win?"),
+        (("ninegrid.params", "model=tiny_random", "model.dtpe=float32"), "did you mean model.dtype?"),
     ],
 )
 def test_commands_over_loops_refuse_at_once(command, message):

@@ -83,8 +83,8 @@ def test_a_cell_is_called_by_what_is_swept_and_counts_by_everything(tmp_path):
     [
         (["-m", "reward.win=1,2", "train.n_samples=1,4"], "cell reward.win=1 train.n_samples=1: "),
         (["-m", "train=gspo,gspo_token", "train.credit=branch"], "cell train=gspo train.credit=branch: "),
-        (["-m", "train.stepz=1,2"], "train.stepz"),
-        (["-m", "train.stepz=1"], "train.stepz"),
+        (["-m", "train.stepz=1,2"], "unknown setting train.stepz; did you mean train.steps?"),
+        (["-m", "train.stepz=1"], "unknown setting train.stepz; did you mean train.steps?"),
         (["-m", "reward.win=[1,2"], "cannot read 'reward.win=[1,2'"),
         (["-m", "train.seed=1,2", "hydra.job.name=a/b"], "hydra.job.name='a/b'"),
         (["train.seed=1,2"], "a sweep is asked for with -m"),
@@ -92,7 +92,7 @@ def test_a_cell_is_called_by_what_is_swept_and_counts_by_everything(tmp_path):
         (["-m", "tracking.traces=0,5"], "cell tracking.traces=5 is the same as cell tracking.traces=0"),
         (["-m", "reward.win=interval(0,1)"], "hydra/sweeper=search"),
         (["-m", "reward.win"], "cannot read 'reward.win'"),
-        (["-m", "hydra/sweeper=search", "reward.wn=interval(0,1)"], "reward.wn"),
+        (["-m", "hydra/sweeper=search", "reward.wn=interval(0,1)"], "did you mean reward.win?"),
         (["hydra/sweeper=search", "reward.win=interval(0,1)"], "a sweep is asked for with -m"),
     ],
 )

@@ -11,12 +11,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from ninegrid.config import flatten, unbind, unknown_key
+from ninegrid.config import unbind
 from ninegrid.errors import SettingsError
 from ninegrid.experiments.cell import Cell, last_stage
 from ninegrid.experiments.digest import code_digest, result_digest, sha256, what_counts
-from ninegrid.params import Params, compose
-from ninegrid.project import project_root
+from ninegrid.params import Params, check_names, compose, is_group
 from ninegrid.settings import Settings, validate
 
 SHOWN_DIGITS = 6
@@ -92,10 +91,7 @@ def check_keys(keys: Sequence[str], shared: Settings) -> None:
     Raises:
         SettingsError: naming the nearest one.
     """
-    known = flatten(unbind(shared))
-    for key in keys:
-        if key not in known and not (project_root() / "conf" / key).is_dir():
-            raise unknown_key(key, known)
+    check_names((key for key in keys if not is_group(key)), unbind(shared))
 
 
 def make_cell(
