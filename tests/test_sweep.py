@@ -258,18 +258,19 @@ def test_a_cell_whose_sweep_was_killed_is_waited_for(tmp_path, monkeypatch):
     cell = Cell("a", "f", {}, (), "d" * 64, "e", "retest")
     with (tmp_path / "f.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        left = subprocess.Popen(["sleep", "1"], pass_fds=[file.fileno()])
-    running = []
+        left = ["sh", "-c", f"sleep 1; touch {tmp_path}/ended"]
+        subprocess.Popen(left, pass_fds=[file.fileno()])
+    ended = []
 
     def run_experiment(root, cell, log, prefix, manner, held):
-        running.append(left.poll() is None)
+        ended.append((tmp_path / "ended").exists())
         return 1
 
     monkeypatch.setattr(execute, "run_experiment", run_experiment)
     monkeypatch.setattr(execute, "find_experiment", lambda root, name: None)
     with pytest.raises(execute.CellError):
         execute.execute(tmp_path, cell, tmp_path, "data/retest")
-    assert running == [False]
+    assert ended == [True]
 
 
 # --- the command, on a project of its own ----------------------------------------------------------------

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from ninegrid.experiments import running
 from ninegrid.experiments.cell import Cell
 from ninegrid.experiments.running import Manner, StoppedError, run_experiment
+from ninegrid.outputs import write_json
 from ninegrid.sweep import meeting
 from ninegrid.sweep.meeting import Note, begin, end, flag, is_on, leave_note, read_notes
 from ninegrid.sweep.run import run_cell
@@ -78,7 +79,7 @@ def test_an_experiment_that_is_wanted_no_longer_is_interrupted_even_where_ctrl_c
     )
     log = tmp_path / "log"
     monkeypatch.setattr(running, "ASK_S", 0.05)
-    manner = Manner(wanted=lambda: "began" not in log.read_text())
+    manner = Manner(wanted=lambda: not log.exists() or "began" not in log.read_text())
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as in a worker of Ray
     try:
         with pytest.raises(StoppedError):
@@ -102,6 +103,21 @@ def test_cells_are_told_as_they_end_with_the_time_that_is_left(tmp_path, capsys)
     assert lines[0] == "sweep: 1/3  seed=2  score +0.500 (known)"  # its time says nothing about the others
     assert re.fullmatch(r"sweep: 2/3  seed=1  FAILED \(retest, status 1\)  ETA 0:\d\d", lines[1])
     assert lines[2:] == ["sweep: 3/3  seed=3  score +0.600"]
+
+
+def test_a_note_that_is_being_written_is_not_read(tmp_path, monkeypatch):
+    seen = []
+
+    def write_slowly(path, content):
+        path.write_text('{"num')
+        seen.append(read_notes(tmp_path))
+        write_json(path, content)
+
+    begin(tmp_path, "one")
+    monkeypatch.setattr(meeting, "write_json", write_slowly)
+    leave_note(tmp_path, Note(0, "a", "f", {}, None, True))
+    assert seen == [[]]
+    assert [note.label for note in read_notes(tmp_path)] == ["a"]
 
 
 def test_cells_are_told_the_store_and_their_share_of_the_cores(tmp_path, monkeypatch):

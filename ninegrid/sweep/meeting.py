@@ -108,7 +108,7 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    """Whole or not at all: others read it meanwhile."""
-    draft = path.with_name(f".{path.name}")
+    """Whole or not at all: others read it meanwhile, and do not look for the draft's name."""
+    draft = path.with_name(f".{path.stem}")
     write_json(draft, content)
     draft.replace(path)
