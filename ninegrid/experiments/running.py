@@ -50,9 +50,10 @@ class Manner:
     wanted: Callable[[], bool] = lambda: True
 
     def check_wanted(self) -> None:
-        """
+        """Go on only if it is wanted still.
+
         Raises:
-            StoppedError: it is wanted no longer.
+            StoppedError: it is not.
         """
         if not self.wanted():
             raise StoppedError("stopped, since what it belongs to has ended")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -89,9 +89,9 @@ def leave_note(folder: Path, note: Note) -> None:
     _write(folder / NOTES / f"{note.number:05d}.json", asdict(note))
 
 
-def read_notes(folder: Path) -> list[Note]:
-    """The notes of this execution, in the order of the cells."""
-    paths = sorted((folder / NOTES).glob("*.json"))
+def read_notes(folder: Path, told: Container[int] = ()) -> list[Note]:
+    """The notes of this execution but those numbered in ``told``, in the order of the cells."""
+    paths = [path for path in sorted((folder / NOTES).glob("*.json")) if int(path.stem) not in told]
     return [Note(**json.loads(path.read_text(encoding="utf-8"))) for path in paths]
 
 

@@ -36,11 +36,9 @@ def _tell(folder: Path, over: threading.Event) -> None:
     began, last = time.monotonic(), False
     while not last:
         last = over.wait(LOOK_S)  # asked before looking, so that the last look misses nothing
-        numbers = {note.number for note in told}
-        for note in read_notes(folder):
-            if note.number not in numbers:
-                told.append(note)
-                say(_line(note, told, time.monotonic() - began))
+        for note in read_notes(folder, {note.number for note in told}):
+            told.append(note)
+            say(_line(note, told, time.monotonic() - began))
 
 
 def _line(note: Note, told: list[Note], seconds: float) -> str:
