@@ -55,7 +55,7 @@ def validate(params: Mapping[str, Any]) -> Settings:
     """
     settings: Settings = read_sections(Settings, params)
     task = load_task(settings.task)
-    settings.reward.check(task.outcomes)
+    settings.reward.check(task)
     check_enough(task, settings.boards)
     chosen_perturbations(task, settings.perturb.names)
     settings.alternatives.shown(task)

@@ -30,7 +30,7 @@ class Settings:
 def main(settings: Settings) -> None:
     """Work out what the reward pays to policies that have learned nothing."""
     task = load_task(settings.task)
-    settings.reward.check(task.outcomes)
+    settings.reward.check(task)
 
     from ninegrid.audit.audit import HELDOUT, TRAIN, audit
     from ninegrid.outputs import output_folder, write_json

@@ -39,7 +39,7 @@ class Settings:
 def main(settings: Settings) -> None:
     """Measure the trained policy exactly like the baseline, and say what changed."""
     task = load_task(settings.task)
-    settings.reward.check(task.outcomes)
+    settings.reward.check(task)
 
     from ninegrid.evaluation import alternatives
     from ninegrid.evaluation.conditions import check_conditions

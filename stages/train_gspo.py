@@ -41,7 +41,7 @@ class Settings:
 def main(settings: Settings) -> None:
     """Train the model on the training boards with GSPO."""
     task = load_task(settings.task)
-    settings.reward.check(task.outcomes)
+    settings.reward.check(task)
 
     from ninegrid.gspo.checkpoint import Checkpoints
     from ninegrid.gspo.run import run_digest, train_policy, write_training

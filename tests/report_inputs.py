@@ -203,7 +203,9 @@ def drawer(examples: Sequence[tuple[str, str, list[list[str]]]]) -> Any:
     """A draw function as a task offers it: marks, and a ring around each called square."""
     boards = {name: board for name, _, board in examples}
 
-    def draw(example_id: str, calls: Mapping[str, ToolCall | None]) -> str:
+    def draw(episodes: Mapping[str, Any]) -> str:
+        example_id = episodes["before"]["example"]["id"]
+        calls = {name: _call_of(episode) for name, episode in episodes.items()}
         lines = "M34 4V98M66 4V98M2 36H98M2 68H98"
         parts = [f'<path d="{lines}" stroke="currentColor" fill="none" opacity="0.5"/>']
         cells = [cell for row in boards[example_id] for cell in row]
@@ -217,6 +219,11 @@ def drawer(examples: Sequence[tuple[str, str, list[list[str]]]]) -> Any:
         return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 102">{"".join(parts)}</svg>'
 
     return draw
+
+
+def _call_of(episode: Any) -> ToolCall | None:
+    call = episode["call"]
+    return None if call is None else ToolCall(call["name"], call["arguments"])
 
 
 def _ring(name: str, call: ToolCall | None) -> str:

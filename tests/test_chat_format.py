@@ -23,7 +23,7 @@ from ninegrid.chat.parser import argument_span, parse_reply
 from ninegrid.chat.template import CHATML
 from ninegrid.config import bind
 from ninegrid.errors import NinegridError, SettingsError
-from ninegrid.policy.rollout import Sampler
+from ninegrid.policy.sampler import Sampler
 from ninegrid.tasks.protocol import Example, Judgement, ToolCall
 from ninegrid.tree.choice import choose_engine
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
@@ -426,7 +426,7 @@ class TestDecision:
         ids = tokenizer('<tool_call>{"name":"say","arguments":{"word":"oak"}}</tool_call><|im_end|>')[
             "input_ids"
         ]
-        index = chat.decision_index(ids, judged(chat, ids))
+        index = chat.decision_index(ids, judged(chat, ids).call)
         assert index is not None
         # The quote that opens the value shares its token with the colon before it.
         assert tokenizer.convert_ids_to_tokens(ids)[index - 1 : index + 2] == ["word", '":"', "o"]
@@ -438,7 +438,7 @@ class TestDecision:
         before = f'5? <tool_call>{{"name":"choose_square","arguments":{{"square":{space}'
         ids = tokenizer(f"{before}{value}}}}}</tool_call>")["input_ids"]
         judgement = judge_reply(tictactoe, tictactoe.generate(1, 0)[0], chat.decode(ids))
-        assert chat.decision_index(ids, judgement) == token_at(tokenizer, ids, len(before))
+        assert chat.decision_index(ids, judgement.call) == token_at(tokenizer, ids, len(before))
 
     @given(
         prose=st.text(st.sampled_from("a <é€👍🏽\u200d٥\n"), max_size=12),
@@ -457,7 +457,7 @@ class TestDecision:
         pieces = [reply[start:end] for start, end in pairwise(edges)]
         ids = [i for piece in pieces for i in chat.tokenizer(piece)["input_ids"]] + [2] * stop
         assert chat.decode(ids) == reply
-        assert chat.decision_index(ids, judged(chat, ids)) == token_at(
+        assert chat.decision_index(ids, judged(chat, ids).call) == token_at(
             chat.tokenizer, ids, len(before.encode())
         )
 
@@ -468,7 +468,7 @@ class TestDecision:
         reply = f'{prose}<tool_call>{{"name":"say","arguments":{{"word":"é"}}}}</tool_call>'
         ids = [*spelling(reply, add_special_tokens=False)["input_ids"], spelling.eos_token_id]
         # A token a byte, so the index is the number of bytes before the value.
-        assert chat.decision_index(ids, judged(chat, ids)) == len(reply[: reply.index('"é"')].encode())
+        assert chat.decision_index(ids, judged(chat, ids).call) == len(reply[: reply.index('"é"')].encode())
 
     @pytest.mark.parametrize(
         "reply",
@@ -483,20 +483,20 @@ class TestDecision:
     def test_none_without_a_decision(self, tokenizer: Any, reply: str) -> None:
         chat = ChatFormat(tokenizer, ChatSettings(), Parrot())
         ids = tokenizer(reply)["input_ids"]
-        assert chat.decision_index(ids, judged(chat, ids)) is None
+        assert chat.decision_index(ids, judged(chat, ids).call) is None
 
     def test_none_where_the_task_names_no_decision(self, tokenizer: Any) -> None:
         task = Parrot()
         task.decision = None
         chat = ChatFormat(tokenizer, ChatSettings(), task)
         ids = tokenizer('<tool_call>{"name":"say","arguments":{"word":"oak"}}</tool_call>')["input_ids"]
-        assert chat.decision_index(ids, judged(chat, ids)) is None
+        assert chat.decision_index(ids, judged(chat, ids).call) is None
 
     def test_needs_the_judgement_of_this_reply(self, tokenizer: Any) -> None:
         chat = ChatFormat(tokenizer, ChatSettings(), Parrot())
         ids = tokenizer("nothing here")["input_ids"]
         elsewhere = Judgement("hit", ToolCall("say", {"word": "oak"}, (0, 67)))
-        assert chat.decision_index(ids, elsewhere) is None
+        assert chat.decision_index(ids, elsewhere.call) is None
 
 
 class TestSavedPolicy:

@@ -10,7 +10,7 @@ from ninegrid.errors import SettingsError
 from ninegrid.gspo.control import Shuffle
 from ninegrid.gspo.exploration import EntropyBonus
 from ninegrid.gspo.settings import TrainSettings, entropy_bonus
-from ninegrid.policy.rollout import Rollout
+from ninegrid.policy.rollout import Rollout, Turn
 from ninegrid.tasks.protocol import Example, Judgement
 from ninegrid.tree.engine import Completion
 
@@ -24,7 +24,7 @@ def reply(outcome, probability=0.5, decision=1, length=3):
     if decision is not None:
         logprobs[decision] = math.log(probability)
     completion = Completion(tuple(range(length)), logprobs, np.zeros(length, dtype=np.float32), "stop")
-    return Rollout(BOARD, 0, (1, 2), completion, "", Judgement(outcome), decision)
+    return Rollout(BOARD, 0, (1, 2), completion, "", Judgement(outcome), (Turn(0, length, decision),))
 
 
 def test_the_bonus_by_hand():

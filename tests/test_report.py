@@ -518,8 +518,8 @@ def _hostile(text: str) -> ReportInputs:
         facts={text: text},
         baseline_episodes=[poison(e) for e in base.baseline_episodes],
         retest_episodes=[poison(e) for e in base.retest_episodes],
-        draw=lambda _, calls: (
-            f'<svg xmlns="http://www.w3.org/2000/svg"><text>{calls["after"].name}</text></svg>'
+        draw=lambda episodes: (
+            f'<svg xmlns="http://www.w3.org/2000/svg"><text>{episodes["after"]["call"]["name"]}</text></svg>'
         ),
     )
 

@@ -19,7 +19,7 @@ from ninegrid.config import OutOfRange, bind
 from ninegrid.errors import DataError
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import CallOutcome, Example, Task, ToolCall
-from ninegrid.tasks.tictactoe import TicTacToe
+from ninegrid.tasks.tictactoe import TicTacToe, TicTacToeGame
 from ninegrid.tasks.tictactoe.board import (
     EMPTY_BOARD,
     LINES,
@@ -42,6 +42,7 @@ from ninegrid.tasks.tictactoe.board import (
 from ninegrid.tasks.tictactoe.generate import all_boards, draw_boards
 
 ROOT = Path(__file__).resolve().parent.parent
+GAME = TicTacToeGame()
 TASK = TicTacToe()
 ALL = all_boards(0, 6)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -331,12 +332,14 @@ def test_the_score_is_the_published_reward_table() -> None:
 
 
 def test_every_reward_file_names_all_outcomes_and_none_pays_for_failing() -> None:
+    names = {"game.yaml": GAME}
     files = sorted((ROOT / "conf/reward").glob("*.yaml"))
     assert len(files) >= 3
     for path in files:
         table = bind(RewardTable, yaml.safe_load(path.read_text()), "reward")
-        table.check(TASK.outcomes)
-        paid = [table.outcomes[outcome] for outcome in TASK.outcomes]
+        task = names.get(path.name, TASK)
+        table.check(task)
+        paid = [table.outcomes[outcome] for outcome in task.outcomes]
         assert paid == sorted(paid), path.name  # outcomes are listed worst first
 
 

@@ -17,7 +17,8 @@ from benchmarks.subject import Subject
 from ninegrid.gspo.checkpoint import Checkpoints
 from ninegrid.gspo.trainer import Trainer
 from ninegrid.policy.agent import Agent
-from ninegrid.policy.rollout import Rollout, Sampler
+from ninegrid.policy.rollout import Rollout
+from ninegrid.policy.sampler import Sampler
 from ninegrid.progress import say
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example

@@ -17,7 +17,7 @@ from ninegrid.chat.parser import argument_span
 from ninegrid.chat.template import RESPONSE_TEMPLATE, TemplateChoice, call_turn, choose_template
 from ninegrid.config import require
 from ninegrid.errors import NinegridError, SettingsError
-from ninegrid.tasks.protocol import CallOutcome, Example, Json, Judgement, Task, WorkedExample
+from ninegrid.tasks.protocol import Example, Json, Task, ToolCall, WorkedExample
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -76,6 +76,7 @@ class ChatFormat:
         self.task = task
         self.template = choose_template(tokenizer, settings.template, settings.template_kwargs, task.tools)
         self.stop_ids = _stop_ids(tokenizer, self.template.turn_end)
+        self._offered = {tool["function"]["name"] for tool in task.tools}
         self._shown = _first_examples(task, settings.worked_examples)
 
     def messages(self, example: Example) -> list[Json]:
@@ -84,6 +85,9 @@ class ChatFormat:
         turns: list[Json] = [{"role": "system", "content": system}] if system else []
         for shown in self._shown:
             turns += [self._question(shown.example), call_turn(shown.call)]
+            for later in shown.after:
+                result = {"role": "tool", "content": self.task.user(later.example)}
+                turns += [result, call_turn(later.call)]
         return [*turns, self._question(example)]
 
     def render(self, example: Example) -> str:
@@ -123,6 +127,32 @@ class ChatFormat:
         stop = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
         return [*ids, min(self.stop_ids)] if stop is None else ids[: stop + 1]
 
+    def follow_up(self, talk: Sequence[Json], reply: Sequence[int], answers: Sequence[Json]) -> list[int]:
+        """The token ids between a sampled reply and the place where the assistant's next turn begins.
+
+        What was sampled is never encoded again: the next prompt is the last one, ``reply`` and these ids.
+
+        Args:
+            talk: the messages that the reply answered.
+            reply: its ids as sampled, with or without a stop token.
+            answers: the messages that came back, such as ``{"role": "tool", "content": ...}``.
+
+        Raises:
+            NinegridError: the template writes earlier turns otherwise once later ones follow.
+        """
+        turn = {"role": "assistant", "content": self.decode(reply)}
+        before = self.template.render(self.tokenizer, [*talk, turn], self.task.tools, prompt=False)
+        whole = self.template.render(self.tokenizer, [*talk, turn, *answers], self.task.tools)
+        if not whole.startswith(before):
+            raise NinegridError(
+                "the chat template writes a reply otherwise once it is answered, so what was sampled cannot "
+                "stay as it is",
+                hint="set chat.template=hermes",
+            )
+        ids = _encode(self.tokenizer, self.template.turn_end + whole[len(before) :])
+        stopped = bool(reply) and reply[-1] in self.stop_ids
+        return ids[1:] if stopped and ids[0] in self.stop_ids else ids
+
     def decode(self, ids: Sequence[int]) -> str:
         """The reply text of sampled ``ids``: all but a final stop token, other special tokens included."""
         body = ids[:-1] if ids and ids[-1] in self.stop_ids else ids
@@ -130,13 +160,13 @@ class ChatFormat:
             self.tokenizer.decode(list(body), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         )
 
-    def decision_index(self, ids: Sequence[int], judgement: Judgement) -> int | None:
+    def decision_index(self, ids: Sequence[int], call: ToolCall | None) -> int | None:
         """Index of the token in ``ids`` that decides: the first that holds a part of the decision's value.
 
-        None if the task names no decision, or the judgement no call of an offered tool with that argument.
+        None if the task names no decision, or ``call`` is no call of an offered tool with that argument.
         """
-        key, call = self.task.decision, judgement.call
-        if key is None or call is None or judgement.outcome == CallOutcome.WRONG_TOOL:
+        key = self.task.decision
+        if key is None or call is None or call.name not in self._offered:
             return None
         text = self.decode(ids)
         span = argument_span(text, call, key)

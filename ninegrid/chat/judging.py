@@ -35,22 +35,45 @@ def judge_reply(task: Task, example: Example, reply: str) -> Judgement:
         NinegridError: a tool of the task has a schema that is not a JSON schema.
         Exception: whatever ``task.judge`` raises; a task's bug is never an outcome.
     """
-    parsed = parse_reply(reply)
-    failure = _unreadable(parsed)
-    if failure is not None:
-        return failure
-    return judge_call(task, example, parsed.calls[0])
+    call = read_call(task, reply)
+    return call if isinstance(call, Judgement) else _judged(task, example, call)
 
 
 def judge_call(task: Task, example: Example, call: ToolCall) -> Judgement:
     """Judge one well-formed call, as `judge_reply` does; see there for what it returns and raises."""
-    failure = _unacceptable(call, validators(task))
+    return _unacceptable(call, validators(task)) or _judged(task, example, call)
+
+
+def read_call(task: Task, reply: str) -> ToolCall | Judgement:
+    """The one acceptable call that the raw text of a reply holds, or why there is none.
+
+    Returns:
+        A call that satisfies the schema of one of the task's tools, or a judgement as `judge_reply` gives it,
+        whose outcome is one of `CallOutcome`.
+
+    Raises:
+        NinegridError: a tool of the task has a schema that is not a JSON schema.
+    """
+    parsed = parse_reply(reply)
+    failure = _unreadable(parsed)
     if failure is not None:
         return failure
-    judgement = task.judge(example, call)
+    return _unacceptable(parsed.calls[0], validators(task)) or parsed.calls[0]
+
+
+def check_outcome(task: Task, judgement: Judgement) -> Judgement:
+    """The same judgement.
+
+    Raises:
+        ValueError: its outcome is none of the task's, which is a bug of the task.
+    """
     if judgement.outcome not in task.outcomes:
         raise ValueError(f"task {task.name} judged {judgement.outcome!r}, which is not among its outcomes")
-    return replace(judgement, call=call)
+    return judgement
+
+
+def _judged(task: Task, example: Example, call: ToolCall) -> Judgement:
+    return replace(check_outcome(task, task.judge(example, call)), call=call)
 
 
 def validators(task: Task) -> Mapping[str, Validator]:

@@ -28,8 +28,8 @@ class Episode:
         group: its symmetry class.
         decoding: "sampled" or "greedy".
         sample: number of the reply among those to this example.
-        reply: raw text, without the stop token.
-        n_tokens: sampled tokens, the stop token included.
+        reply: raw text, without the stop token; of a conversation everything behind the first prompt.
+        n_tokens: sampled tokens, stop tokens included.
         finish: "stop", or "length" when cut.
         outcome, truncated, call, facts: the judgement.
         score: by the task's fixed table.
@@ -58,22 +58,21 @@ class Episode:
 
 def make_episode(rollout: Rollout, decoding: str, score: Mapping[str, float], table: RewardTable) -> Episode:
     """Write down a rollout with both rewards."""
-    judgement, n_tokens = rollout.judgement, len(rollout.completion.tokens)
-    call = judgement.call
+    judgement, call = rollout.judgement, rollout.judgement.call
     return Episode(
         example=rollout.example.line(),
         group=rollout.example.group,
         decoding=decoding,
         sample=rollout.sample,
         reply=rollout.text,
-        n_tokens=n_tokens,
+        n_tokens=rollout.n_sampled,
         finish=rollout.completion.finish,
         outcome=str(judgement.outcome),
         truncated=rollout.truncated,
         call=None if call is None else {"name": call.name, "arguments": dict(call.arguments)},
         facts=dict(judgement.facts),
         score=score[judgement.outcome],
-        reward=table.reward(judgement.outcome, n_tokens),
+        reward=table.reward(judgement.outcome, rollout.n_sampled),
     )
 
 

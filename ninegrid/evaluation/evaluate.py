@@ -8,7 +8,8 @@ import torch
 
 from ninegrid.evaluation.episodes import GREEDY, SAMPLED, Episode, make_episode
 from ninegrid.evaluation.settings import EvalSettings
-from ninegrid.policy.rollout import Rollout, Sampler
+from ninegrid.policy.rollout import Rollout
+from ninegrid.policy.sampler import Sampler
 from ninegrid.progress import Progress
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example

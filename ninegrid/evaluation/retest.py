@@ -23,7 +23,7 @@ from ninegrid.report.inputs import ReportInputs, read_steps
 from ninegrid.report.page import write_report
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import is_flat
-from ninegrid.tasks.protocol import Task, ToolCall
+from ninegrid.tasks.protocol import Interactive, Task, ToolCall
 from ninegrid.tracking import Run
 
 
@@ -180,8 +180,11 @@ def _report_inputs(result: Retest) -> ReportInputs:
     training, boards = result.inputs.training, result.inputs.boards
     by_id = {example.id: example for example in measurement.examples}
 
-    def draw(example_id: str, calls: Mapping[str, ToolCall | None]) -> str:
-        return task.draw(by_id[example_id], calls)
+    def draw(episodes: Mapping[str, Mapping[str, Any]]) -> str:
+        example = by_id[next(iter(episodes.values()))["example"]["id"]]
+        if isinstance(task, Interactive):
+            return task.draw_runs(example, {name: episode["facts"] for name, episode in episodes.items()})
+        return task.draw(example, {name: _call(episode) for name, episode in episodes.items()})
 
     return ReportInputs(
         model=training["model"],
@@ -208,6 +211,11 @@ def _report_inputs(result: Retest) -> ReportInputs:
         facts=_facts(result, training),
         audit=result.inputs.audit,
     )
+
+
+def _call(episode: Mapping[str, Any]) -> ToolCall | None:
+    call = episode["call"]
+    return None if call is None else ToolCall(call["name"], call["arguments"])
 
 
 def _players(result: Retest) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from ninegrid.errors import TrainingError
 from ninegrid.gspo.advantages import group_advantages, informative
 from ninegrid.gspo.algorithms.names import FACTS
 from ninegrid.gspo.control import Shuffle
-from ninegrid.gspo.credit import branch_advantages
+from ninegrid.gspo.credit import branch_advantages, turn_advantages
 from ninegrid.gspo.exploration import EntropyBonus
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.policy.rollout import Rollout
@@ -83,9 +83,7 @@ def make_batch(
     Raises:
         TrainingError: a reward or an advantage is not finite; names the board.
     """
-    rewards = np.array(
-        [[table.reward(r.judgement.outcome, len(r.completion.tokens)) for r in g] for g in groups]
-    )
+    rewards = np.array([[rollout_reward(r, table) for r in g] for g in groups])
     if shuffle is not None:
         rewards = shuffle.deal(rewards, groups)
     leave_one_out = FACTS[settings.algorithm].leave_one_out
@@ -93,7 +91,7 @@ def make_batch(
     for group, row in zip(groups, np.isfinite(rewards) & np.isfinite(advantages), strict=True):
         if not row.all():
             raise TrainingError(f"reward or advantage of {group[0].example.id} is not finite")
-    credit = _credit(groups, rewards, advantages, settings)
+    credit = _credit(groups, rewards, advantages, table, settings)
     if bonus is not None:
         credit = [bonus.add(credits, group) for credits, group in zip(credit, groups, strict=True)]
     return RolloutBatch(groups, rewards, advantages, credit)
@@ -109,14 +107,36 @@ def join(batches: Sequence[RolloutBatch]) -> RolloutBatch:
     )
 
 
+def rollout_reward(rollout: Rollout, table: RewardTable) -> float:
+    """What a rollout earns in all: its outcome, its steps, and the penalty for its length."""
+    steps = sum(table.step(turn.outcome) for turn in rollout.turns)
+    return table.reward(rollout.judgement.outcome, rollout.n_sampled) + steps
+
+
 def _credit(
-    groups: list[list[Rollout]], rewards: Floats, advantages: Floats, settings: TrainSettings
+    groups: list[list[Rollout]],
+    rewards: Floats,
+    advantages: Floats,
+    table: RewardTable,
+    settings: TrainSettings,
 ) -> list[list[Floats]]:
-    if settings.credit == "sequence":
-        return [[np.array([advantage]) for advantage in row] for row in advantages]
+    scale = settings.scale_by_std
+    match settings.credit:
+        case "sequence":
+            return [[np.array([advantage]) for advantage in row] for row in advantages]
+        case "branch":
+            tokens = [[r.completion.tokens for r in group] for group in groups]
+            credits = [
+                branch_advantages(t, row, scale_by_std=scale) for t, row in zip(tokens, rewards, strict=True)
+            ]
+        case "turn":
+            credits = [
+                turn_advantages(g, row, table, scale_by_std=scale)
+                for g, row in zip(groups, rewards, strict=True)
+            ]
     return [
-        branch_advantages([r.completion.tokens for r in group], row, scale_by_std=settings.scale_by_std)
-        for group, row in zip(groups, rewards, strict=True)
+        [np.where(r.sampled, credit, 0.0) for r, credit in zip(group, row, strict=True)]
+        for group, row in zip(groups, credits, strict=True)
     ]
 
 

@@ -55,14 +55,16 @@ def _rollout_figures(batch: RolloutBatch, task: Task) -> Row:
         "rollout/rewards_mean": float(batch.rewards.mean()),
         "rollout/rewards_std": float(batch.rewards.std()),
         "rollout/score_mean": _mean(task.score[o] for o in outcomes),
-        "rollout/response_len_mean": _mean(len(r.completion.tokens) for r in rollouts),
+        "rollout/response_len_mean": _mean(r.n_sampled for r in rollouts),
         "rollout/truncated_rate": _mean(r.truncated for r in rollouts),
     }
     for name, members in task.milestones.items():
         row[f"rollout/milestone/{name}"] = _mean(o in members for o in outcomes)
     for name in task.outcomes:
         row[f"rollout/outcome/{name}"] = _mean(o == name for o in outcomes)
-    row["rollout/entropy"] = float(np.concatenate([r.completion.entropies for r in rollouts]).mean())
+    row["rollout/entropy"] = float(
+        np.concatenate([r.completion.entropies[r.sampled] for r in rollouts]).mean()
+    )
     row["rollout/decision_entropy"] = _mean(_known(rollouts))
     return row
 

@@ -22,8 +22,9 @@ class TrainSettings:
 
     Attributes:
         algorithm: the objective; see `ninegrid.gspo.algorithms`.
-        credit: ``sequence`` gives all tokens of a reply its group-relative advantage, ``branch`` each
-            token its own (`ninegrid.gspo.credit`), for algorithms that take one for each token.
+        credit: ``sequence`` gives all tokens of a rollout its group-relative advantage; ``branch`` each
+            token and ``turn`` each reply of a conversation its own (`ninegrid.gspo.credit`), for algorithms
+            that take one for each token.
         entropy_bonus: reward for each nat of surprise at the deciding token of a valid reply
             (`ninegrid.gspo.exploration`), for algorithms that take an advantage for each token.
         entropy_target: nats of entropy of the decision below which the bonus is raised, step by step, above
@@ -53,7 +54,7 @@ class TrainSettings:
     """
 
     algorithm: AlgorithmName = "gspo"
-    credit: Literal["sequence", "branch"] = "sequence"
+    credit: Literal["sequence", "branch", "turn"] = "sequence"
     entropy_bonus: float = 0.0
     entropy_target: float = 0.0
     entropy_schedule: Schedule = "constant"
@@ -87,7 +88,7 @@ class TrainSettings:
             "credit",
             self.credit,
             f"sequence with train.algorithm = {self.algorithm}, which has one advantage for each reply "
-            f"(branch goes with {takers})",
+            f"(branch and turn go with {takers})",
         )
         require(self.entropy_bonus >= 0, "entropy_bonus", self.entropy_bonus, ">= 0")
         require(

@@ -14,7 +14,7 @@ from ninegrid.gspo.optimizer import make_optimizer, set_learning_rate
 from ninegrid.gspo.settings import TrainSettings, entropy_bonus, learning_rate
 from ninegrid.gspo.update import Updater
 from ninegrid.policy.loading import Policy
-from ninegrid.policy.rollout import Sampler
+from ninegrid.policy.sampler import Sampler
 from ninegrid.progress import Progress, say
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ninegrid.errors import TrainingError
@@ -115,7 +116,7 @@ class Updater:
         return scored
 
     def _totals(self, batch: RolloutBatch) -> Totals:
-        lengths = [len(rollout.completion.tokens) for rollout in batch.rollouts]
+        lengths = [rollout.n_sampled for rollout in batch.rollouts]
         return Totals(len(lengths), sum(lengths), self._decoding.max_new_tokens)
 
     def _optimizer_step(self, scored: list[Scored], totals: Totals, stats: UpdateStats) -> None:
@@ -191,16 +192,18 @@ def _alike(chunk: list[Scored]) -> list[Floats]:
 
 
 def _recorded(chunk: list[Scored], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probs recorded at sampling, the mask of real tokens and that of scored ones, [S, T] each."""
+    """Log-probs recorded at sampling, the mask of sampled tokens and that of scored ones, [S, T] each.
+
+    What was not sampled (a tool's result, what fills up a shorter row) is masked out of the objective.
+    """
     old = _padded([s.rollout.completion.logprobs for s in chunk]).to(like)
     slot_T = torch.arange(old.shape[1], device=like.device)
-    lengths = [len(s.rollout.completion.tokens) for s in chunk]
-    real = slot_T < torch.tensor(lengths, device=like.device)[:, None]
-    known = slot_T < torch.tensor([s.length for s in chunk], device=like.device)[:, None]
-    return old, real.to(like), known
+    sampled = _padded([s.rollout.sampled for s in chunk]).to(like.device)
+    known = sampled & (slot_T < torch.tensor([s.length for s in chunk], device=like.device)[:, None])
+    return old, sampled.to(like), known
 
 
-def _padded(rows: Sequence[Floats | np.ndarray[Any, np.dtype[np.float32]]]) -> Tensor:
+def _padded(rows: Sequence[NDArray[Any]]) -> Tensor:
     """Rows of different lengths as one tensor, 0 beyond their ends."""
     return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True)
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ninegrid.chat.format import ChatFormat, ChatSettings
 from ninegrid.policy.loading import Policy, load_policy, set_determinism
 from ninegrid.policy.memory import keep_freed_memory
-from ninegrid.policy.rollout import Sampler
+from ninegrid.policy.sampler import Sampler
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.tasks.protocol import Example, Task
 from ninegrid.tree.choice import choose_engine

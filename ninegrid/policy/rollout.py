@@ -1,37 +1,50 @@
-"""Rollouts: what a policy replied to an example, judged.
+"""Rollouts: what a policy replied to an example, turn by turn, judged.
 
-Training and evaluation sample through the same code, so a reply is rendered, drawn, decoded
-and judged in one way only.
+Not here: how they are drawn (``sampler``, ``conversation``), and what they are worth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ninegrid.chat.format import ChatFormat
-from ninegrid.chat.judging import judge_reply
-from ninegrid.errors import TrainingError
-from ninegrid.tasks.protocol import Example, Judgement, Task
-from ninegrid.tree.constraint import Constraint
-from ninegrid.tree.draw import uniforms
-from ninegrid.tree.engine import Completion, Engine, Request
-from ninegrid.tree.settings import DecodingSettings
+from ninegrid.tasks.protocol import Example, Judgement
+from ninegrid.tree.engine import Completion, Tokens
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One reply of the policy within a rollout.
+
+    Attributes:
+        start, stop: the half-open range of the completion's tokens that it takes, its stop token included.
+        decision: index in the completion of the token that carries the decision; None without a readable
+            call.
+        outcome: what its call amounted to by itself, for tasks that tell (`Interactive.step_outcomes`),
+            else "".
+    """
+
+    start: int
+    stop: int
+    decision: int | None = None
+    outcome: str = ""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """A sampled completion with its judgement.
+    """A judged conversation: one reply of the policy, or several with what came back between them.
 
     Attributes:
         prompt: token ids of the prompt.
-        completion: token ids as sampled (never re-encoded), their log-probs and entropies.
-        text: the reply without its stop token.
+        completion: all that follows it, token ids as sampled (never re-encoded) with their log-probs and
+            entropies; tokens that were not sampled, such as a tool's result, have 0 for both.
+        text: the completion as text, without its stop token.
+        turns: the policy's replies, in order.
         greedy: each token was the most probable one, instead of drawn.
-        decision: index in the completion of the token that carries the decision; None without a
-            readable call.
     """
 
     example: Example
@@ -40,121 +53,71 @@ class Rollout:
     completion: Completion
     text: str
     judgement: Judgement
-    decision: int | None
+    turns: tuple[Turn, ...]
     greedy: bool = False
+
+    @cached_property
+    def sampled(self) -> NDArray[np.bool_]:
+        """Which tokens of the completion the policy sampled, [T]."""
+        mask = np.zeros(len(self.completion.tokens), dtype=np.bool_)
+        for turn in self.turns:
+            mask[turn.start : turn.stop] = True
+        return mask
+
+    @property
+    def n_sampled(self) -> int:
+        """Tokens that the policy sampled."""
+        return sum(turn.stop - turn.start for turn in self.turns)
+
+    @property
+    def decisions(self) -> list[int]:
+        """Indices in the completion of the tokens that carry a decision."""
+        return [turn.decision for turn in self.turns if turn.decision is not None]
 
     @property
     def decision_entropy(self) -> float | None:
-        """Entropy in nats of the distribution from which the deciding token was drawn."""
-        return None if self.decision is None else float(self.completion.entropies[self.decision])
+        """Mean entropy in nats of the distributions from which the deciding tokens were drawn."""
+        return float(self.completion.entropies[self.decisions].mean()) if self.decisions else None
 
     @property
     def truncated(self) -> bool:
-        """The reply was cut at the token limit.  It is judged as it stands, like any other."""
+        """The last reply was cut at the token limit.  It is judged as it stands, like any other."""
         return self.completion.finish == "length"
 
 
-class Sampler:
-    """Draws judged rollouts from a policy.
+def join_turns(
+    prompts: Sequence[Tokens], completions: Sequence[Completion]
+) -> tuple[Completion, list[range]]:
+    """One completion of the first prompt, from the turns of a conversation.
 
     Args:
-        engine: samples token ids from the policy.
-        chat: renders prompts and decodes replies.
-        task: judges.
-        decoding: temperature and token limit.
-        budget: tokens that one batch may hold; see `Engine.batches`.
-        constraint: what a reply may say; None allows everything.
+        prompts: of each turn; each begins with the prompt before it and what was sampled there.
+        completions: what was sampled at each.
+
+    Returns:
+        Everything behind the first prompt, with log-prob and entropy 0 for what was not sampled, and the
+        range of each turn in it.
+
+    Raises:
+        ValueError: a prompt does not go on from the turn before.
     """
-
-    def __init__(
-        self,
-        engine: Engine,
-        chat: ChatFormat,
-        task: Task,
-        decoding: DecodingSettings,
-        budget: int,
-        constraint: Constraint | None = None,
-    ) -> None:
-        self.engine, self.chat, self.task = engine, chat, task
-        self.decoding, self.budget = decoding, budget
-        self.constraint = constraint
-
-    def groups(
-        self,
-        examples: Sequence[Example],
-        n_samples: int,
-        key: tuple[str | int, ...],
-        *,
-        greedy: bool = False,
-    ) -> Iterator[list[list[Rollout]]]:
-        """Yield, batch by batch, the rollouts of each example.
-
-        Args:
-            examples: what is asked.
-            n_samples: sampled replies for each.
-            key: seeds the draws together with the example's id and the sample's number, so that a
-                sample's draws depend on nothing else.
-            greedy: add a greedy reply to each example, after its samples.  In one batch the two
-                share whatever tokens they have in common.
-        """
-        prompts = [tuple(self.chat.encode(example)) for example in examples]
-        limit = self.decoding.max_new_tokens
-        for batch in self.engine.batches(prompts, n_samples + greedy, limit, self.budget):
-            chosen = slice(batch.start, batch.stop)
-            yield self._batch(examples[chosen], prompts[chosen], n_samples, key, greedy)
-
-    def _batch(
-        self,
-        examples: Sequence[Example],
-        prompts: Sequence[tuple[int, ...]],
-        n_samples: int,
-        key: tuple[str | int, ...],
-        greedy: bool,
-    ) -> list[list[Rollout]]:
-        limit = self.decoding.max_new_tokens
-        requests = []
-        for example, prompt in zip(examples, prompts, strict=True):
-            draws = [uniforms(limit, *key, example.id, sample) for sample in range(n_samples)]
-            ways = [*draws, *([None] if greedy else [])]
-            requests += [Request(prompt, u, self.constraint) for u in ways]
-        completions = self.engine.sample(
-            requests,
-            stop=self.chat.stop_ids,
-            max_new_tokens=limit,
-            temperature=self.decoding.temperature,
-        )
-        width = n_samples + greedy
-        groups = []
-        for i, (example, prompt) in enumerate(zip(examples, prompts, strict=True)):
-            groups.append(self._group(example, prompt, completions[i * width : (i + 1) * width], n_samples))
-        return groups
-
-    def _group(
-        self, example: Example, prompt: tuple[int, ...], completions: Sequence[Completion], n_samples: int
-    ) -> list[Rollout]:
-        """The rollouts of one example, greedy ones after ``n_samples``.  Equal replies are read once."""
-        known: dict[tuple[int, ...], tuple[str, Judgement, int | None]] = {}
-        rollouts = []
-        for slot, completion in enumerate(completions):
-            _check_finite(example, completion)
-            if completion.tokens not in known:
-                known[completion.tokens] = self._read(example, completion.tokens)
-            text, judgement, decision = known[completion.tokens]
-            greedy = slot >= n_samples
-            sample = slot - n_samples if greedy else slot
-            rollouts.append(Rollout(example, sample, prompt, completion, text, judgement, decision, greedy))
-        return rollouts
-
-    def _read(self, example: Example, tokens: tuple[int, ...]) -> tuple[str, Judgement, int | None]:
-        """A reply's text, its judgement, and the index of the token that decides."""
-        text = self.chat.decode(tokens)
-        judgement = judge_reply(self.task, example, text)
-        return text, judgement, self.chat.decision_index(tokens, judgement)
-
-
-def _check_finite(example: Example, completion: Completion) -> None:
-    if not np.isfinite(completion.logprobs).all():
-        raise TrainingError(
-            f"the policy's log-probs on {example.id} are not finite: its weights have diverged",
-            hint="train again with a smaller train.learning_rate",
-        )
+    if len(completions) == 1:
+        return completions[0], [range(len(completions[0].tokens))]
+    tokens, logprobs, entropies = list[int](), list[np.ndarray](), list[np.ndarray]()
+    spans = list[range]()
+    first = len(prompts[0])
+    for prompt, completion in zip(prompts, completions, strict=True):
+        said = [*prompts[0], *tokens]
+        if list(prompt[: len(said)]) != said:
+            raise ValueError("a turn's prompt does not begin with the conversation so far")
+        between = prompt[len(said) :] if spans else ()
+        silence = np.zeros(len(between), dtype=np.float32)
+        start = len(prompt) - first
+        spans.append(range(start, start + len(completion.tokens)))
+        tokens += [*between, *completion.tokens]
+        logprobs += [silence, completion.logprobs]
+        entropies += [silence, completion.entropies]
+    joined = Completion(
+        tuple(tokens), np.concatenate(logprobs), np.concatenate(entropies), completions[-1].finish
+    )
+    return joined, spans

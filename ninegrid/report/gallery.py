@@ -12,7 +12,6 @@ from ninegrid.errors import DataError
 from ninegrid.report.drawing import safe_drawing
 from ninegrid.report.inputs import DECODINGS, Json, ReportInputs
 from ninegrid.report.text import clip, number, visible
-from ninegrid.tasks.protocol import ToolCall
 
 REPLY_LIMIT = 600
 """Characters of a reply that the page shows."""
@@ -109,17 +108,11 @@ def _pair(
 
 
 def _card(inputs: ReportInputs, decoding: str, pair: Pair, alike: int) -> Card:
-    calls = {"before": _tool_call(pair[0]), "after": _tool_call(pair[1])}
     name = pair[0]["example"]["id"]
     sides = _side("before", pair[0]), _side("after", pair[1])
     label = f"{inputs.unit[0]} {name} with the calls before and after training"
-    drawing = safe_drawing(inputs.draw(name, calls), label)
+    drawing = safe_drawing(inputs.draw({"before": pair[0], "after": pair[1]}), label)
     return Card(name, decoding, pair[0]["sample"], alike, drawing, sides)
-
-
-def _tool_call(episode: Json) -> ToolCall | None:
-    call = episode["call"]
-    return None if call is None else ToolCall(call["name"], call["arguments"])
 
 
 def _side(when: str, episode: Json) -> Side:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ninegrid.errors import DataError
-from ninegrid.tasks.protocol import ToolCall
 
 Json = Mapping[str, Any]
 Rows = Sequence[Mapping[str, float | None]]
 """The training log, see `read_steps`."""
-Draw = Callable[[str, Mapping[str, ToolCall | None]], str]
+Draw = Callable[[Mapping[str, Json]], str]
 DECODINGS = ("sampled", "greedy")
 
 
@@ -34,7 +33,7 @@ class ReportInputs:
         players: name -> {"label", "description", "expected"}; ``expected`` is the player's exact
             mean score on the held-out boards.
         prompt: the rendered prompt of one example.
-        draw: (example id, {"before": call, "after": call}) -> SVG of the example.
+        draw: {"before": episode, "after": episode} -> SVG of the example and what became of it.
         baseline_metrics, retest_metrics, comparison: the stages' JSON objects.
         baseline_episodes, retest_episodes: one mapping a reply.
         steps: rows of steps.csv, or the path of that file.

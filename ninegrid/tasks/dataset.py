@@ -102,7 +102,8 @@ def _check_sides(dataset: Dataset, settings: BoardSettings) -> None:
 
 
 def _worked_groups(task: Task) -> list[str]:
-    return sorted({worked.example.group for worked in task.worked_examples()})
+    shown = [one for worked in task.worked_examples() for one in (worked, *worked.after)]
+    return sorted({worked.example.group for worked in shown})
 
 
 def check_leaks(task: Task, dataset: Dataset) -> None:

@@ -74,10 +74,14 @@ class Judgement:
 
 @dataclass(frozen=True)
 class WorkedExample:
-    """An example with the call that answers it well, shown to the policy as earlier turns."""
+    """An example with the call that answers it well, shown to the policy as earlier turns.
+
+    ``after`` is how it went on, in a multi-step task: each example is shown as the tool's result.
+    """
 
     example: Example
     call: ToolCall
+    after: Sequence[WorkedExample] = ()
 
 
 @runtime_checkable
@@ -172,6 +176,85 @@ class Task(Protocol):
 
     def draw(self, example: Example, calls: Mapping[str, ToolCall | None]) -> str:
         """A small self-contained SVG of ``example`` with the named calls marked on it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a call led to: the tool's result, as text, on which the policy replies again."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Consultation:
+    """A question that the environment puts to the policy itself, such as for an opponent's move.
+
+    The policy is asked about ``example`` as if nothing had been said before; nothing is learned from its
+    reply.
+    """
+
+    example: Example
+
+
+Step = Observation | Consultation | Judgement
+"""What comes after a reply: another reply is due, the environment wants to know something, or it is over."""
+
+
+class Course(Protocol):
+    """One run of a multi-step task; it knows where it stands.
+
+    Attributes:
+        steps: what each call so far amounted to by itself, in order; see `Interactive.step_outcomes`.
+    """
+
+    steps: list[str]
+
+    def step(self, call: ToolCall) -> Step:
+        """Apply a call that satisfies the schema of one of the task's tools."""
+        ...
+
+    def answer(self, call: ToolCall | None) -> Step:
+        """Go on with the call that a `Consultation` led to; None if its reply held no acceptable one."""
+        ...
+
+    def fail(self, judgement: Judgement) -> Judgement:
+        """The judgement of a run that a reply ended which holds no acceptable call.
+
+        Args:
+            judgement: of that reply; its outcome, one of `CallOutcome`, stays.
+        """
+        ...
+
+
+@runtime_checkable
+class Interactive(Protocol):
+    """What a task offers besides if it takes more than one reply.
+
+    Then `Task.judge` is not asked about replies; courses are.
+
+    Attributes:
+        max_turns: the most replies that a run can take.
+        step_outcomes: what a single call may amount to, apart from how the run ends, worst first; the reward
+            table may price them (``reward.steps``).  Empty if there is nothing to tell.
+        environment: what two measurements must have in common beside the examples, as JSON data.
+    """
+
+    max_turns: int
+    step_outcomes: Sequence[str]
+    environment: Mapping[str, Any]
+
+    def begin(self, example: Example, draws: Sequence[float]) -> Course:
+        """A new run.
+
+        Args:
+            example: where it begins.
+            draws: uniforms in [0, 1) for what the environment does at random, [2 * max_turns].
+        """
+        ...
+
+    def draw_runs(self, example: Example, runs: Mapping[str, Mapping[str, Any]]) -> str:
+        """A small self-contained SVG of ``example`` and what became of it, for the facts of named runs."""
         ...
 
 

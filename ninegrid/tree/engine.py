@@ -54,15 +54,23 @@ class Request:
         uniforms: what decides each token, [max_new_tokens], or None for greedy.
         constraint: what the completion may say; log-probs and entropies are then those of the
             distribution over what is allowed.  None allows everything.
+        then: called with the completion once it is finished; what it returns is sampled next, in the same
+            call of `Engine.sample`, and None ends it.  A conversation goes on in this way: its next
+            prompt is this one, the completion and what was answered.
     """
 
     prompt: Tokens
     uniforms: Floats | None
     constraint: Constraint | None = None
+    then: Callable[[Completion], Request | None] | None = None
 
     def uniform(self, position: int) -> float:
         """What decides the token at ``position``: its uniform, or `GREEDY`."""
         return GREEDY if self.uniforms is None else float(self.uniforms[position])
+
+    def next(self, completion: Completion) -> Request | None:
+        """What is to be sampled after ``completion``."""
+        return None if self.then is None else self.then(completion)
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,13 @@ class Engine(Protocol):
     def sample(
         self, requests: Sequence[Request], *, stop: frozenset[int], max_new_tokens: int, temperature: float
     ) -> list[Completion]:
-        """Sample every request, without gradients.  Equal prompts share their computation."""
+        """Sample every request, and what follows it, without gradients.
+
+        Equal prompts share their computation.
+
+        Returns:
+            The completion of each request; where it was followed by others, the last one.
+        """
         ...
 
     def logprobs(

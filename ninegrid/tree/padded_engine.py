@@ -44,7 +44,22 @@ class PaddedEngine:
     def sample(
         self, requests: Sequence[Request], *, stop: frozenset[int], max_new_tokens: int, temperature: float
     ) -> list[Completion]:
-        """See `Engine.sample`."""
+        """See `Engine.sample`.
+
+        What follows a completion is a row of the next batch, computed from its start.
+        """
+        last: dict[int, Completion] = {}
+        waiting = dict(enumerate(requests))
+        while waiting:
+            drawn = self._sample_batch(list(waiting.values()), stop, max_new_tokens, temperature)
+            last |= dict(zip(waiting, drawn, strict=True))
+            following = {slot: waiting[slot].next(last[slot]) for slot in waiting}
+            waiting = {slot: request for slot, request in following.items() if request is not None}
+        return [last[slot] for slot in range(len(requests))]
+
+    def _sample_batch(
+        self, requests: Sequence[Request], stop: frozenset[int], max_new_tokens: int, temperature: float
+    ) -> list[Completion]:
         ids_SL, mask_SL = self._left_padded([request.prompt for request in requests])
         position_S = mask_SL.sum(-1) - 1
         drafts = [Draft() for _ in requests]

@@ -7,7 +7,7 @@ whatever was guessed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -27,10 +27,10 @@ LOGITS_AT_ONCE = 256
 
 
 class Walk:
-    """All completions of a batch, from their prompts to their ends.
+    """All completions of a batch, from their prompts to their ends, and those that follow them.
 
     Args:
-        requests: what to sample.
+        requests: what to sample, by the slot that the completion goes to.
         trunk: tokens at the beginning of every prompt that are not in the tree.
         head: the output layer.
         drafter: guesses.
@@ -40,12 +40,13 @@ class Walk:
 
     Attributes:
         tree: of the tokens beyond the trunk.
+        elsewhere: requests that followed a completion of the slot but do not begin with the trunk.
     """
 
     def __init__(
         self,
-        requests: Sequence[Request],
-        trunk: int,
+        requests: Mapping[int, Request],
+        trunk: Sequence[int],
         head: torch.nn.Module,
         drafter: Drafter,
         stop: frozenset[int],
@@ -53,10 +54,13 @@ class Walk:
         temperature: float,
     ) -> None:
         self.tree = TokenTree()
+        self.elsewhere: dict[int, Request] = {}
+        self._trunk = list(trunk)
         self._head, self._drafter, self._stop = head, drafter, stop
         self._limit, self._temperature = max_new_tokens, temperature
-        self._walkers = [_Walker(request, self.tree.add(request.prompt[trunk:])[-1]) for request in requests]
-        self._live = self._walkers
+        self._finished: list[_Walker] = []
+        self._live = [self._walker(slot, request) for slot, request in requests.items()]
+        self._hidden: list[Tensor] = []
         self._run = 0
 
     @property
@@ -80,7 +84,8 @@ class Walk:
         Args:
             hidden_RH: last hidden states of the nodes from the one that `propose` returned on.
         """
-        logits = _Logits(self._head, hidden_RH, self._run, self._landing)
+        self._hidden.append(hidden_RH)
+        logits = _Logits(self._head, self._hidden, self._run, self._landing)
         self._run = len(self.tree)
         walking, waiting = self._live, list[_Walker]()
         while walking:
@@ -90,13 +95,28 @@ class Walk:
             walking = going
         self._live = waiting
 
-    def finish(self) -> list[Completion]:
-        """The completions, in the order of the requests; the drafter learns them."""
-        self._drafter.learn((walker.request.prompt, walker.draft.tokens) for walker in self._walkers)
-        return [walker.draft.done(self._stop) for walker in self._walkers]
+    def finish(self) -> dict[int, Completion]:
+        """The last completion of each slot; the drafter learns all of them, slot after slot."""
+        self._finished.sort(key=lambda walker: walker.slot)
+        self._drafter.learn((walker.request.prompt, walker.draft.tokens) for walker in self._finished)
+        return {walker.slot: walker.draft.done(self._stop) for walker in self._finished}
+
+    def _walker(self, slot: int, request: Request) -> _Walker:
+        return _Walker(slot, request, self.tree.add(request.prompt[len(self._trunk) :])[-1])
+
+    def _follow(self, walker: _Walker) -> list[_Walker]:
+        """Who goes on where ``walker`` has finished: one, or none."""
+        self._finished.append(walker)
+        request = walker.request.next(walker.draft.done(self._stop))
+        if request is None:
+            return []
+        if list(request.prompt[: len(self._trunk)]) != self._trunk or len(request.prompt) == len(self._trunk):
+            self.elsewhere[walker.slot] = request
+            return []
+        return [self._walker(walker.slot, request)]
 
     def _step(self, logits: _Logits, walking: list[_Walker]) -> list[_Walker]:
-        """Draw one token for each and return those that are not finished by it."""
+        """Draw one token for each and return those that go on, or follow one that was finished by it."""
         nodes, row_S = np.unique([walker.node for walker in walking], return_inverse=True)
         uniform_S = np.asarray([walker.uniform() for walker in walking])
         rows_RV, standing_S = restrict(
@@ -109,7 +129,9 @@ class Walk:
         going = []
         for index, walker in enumerate(walking):
             token = walker.draft.take(drawn, index)
-            if not walker.draft.finished(self._stop, self._limit):
+            if walker.draft.finished(self._stop, self._limit):
+                going += self._follow(walker)
+            else:
                 walker.node = self.tree.child(walker.node, token)
                 going.append(walker)
         return going
@@ -118,7 +140,8 @@ class Walk:
 class _Walker:
     """One completion on its way."""
 
-    def __init__(self, request: Request, node: int) -> None:
+    def __init__(self, slot: int, request: Request, node: int) -> None:
+        self.slot = slot
         self.request = request
         self.node = node
         self.draft = Draft()
@@ -134,26 +157,35 @@ class _Walker:
 
 
 class _Logits:
-    """Next-token logits at the nodes of one pass that draws may come to.
+    """Next-token logits at the nodes that draws may come to.
 
-    They are made for all of them at once, since a call of the head reads all its weights; beyond
+    They are made at once for all of the newest pass, since a call of the head reads all its weights; beyond
     `LOGITS_AT_ONCE` nodes only where draws do come.
+
+    Args:
+        head: the output layer.
+        passes: last hidden states of each pass so far, [R, H].
+        start: the first node of the newest pass.
+        nodes: to which draws of this pass are likely to come.
     """
 
-    def __init__(self, head: torch.nn.Module, hidden_RH: Tensor, start: int, nodes: Sequence[int]) -> None:
-        self._head, self._hidden_RH, self._start = head, hidden_RH, start
+    def __init__(self, head: torch.nn.Module, passes: list[Tensor], start: int, nodes: Sequence[int]) -> None:
+        self._head, self._passes, self._start = head, passes, start
         self._nodes = np.unique(nodes)
         self._made = self._make(self._nodes) if len(self._nodes) <= LOGITS_AT_ONCE else None
 
     def at(self, nodes: NDArray[np.int64]) -> Tensor:
         """Logits at sorted ``nodes``, [len(nodes), V]."""
-        # A prompt may go on where another one ends: then draws come to its tokens too.
+        # A prompt may go on where another one ends, and one that follows a completion may have been run
+        # by an earlier pass: then draws come to those tokens too.
         if self._made is None or not np.isin(nodes, self._nodes).all():
             return self._make(nodes)
         index = torch.from_numpy(np.searchsorted(self._nodes, nodes))
         return self._made[index.to(self._made.device)]
 
     def _make(self, nodes: NDArray[np.int64]) -> Tensor:
-        rows = torch.from_numpy(nodes - self._start).to(self._hidden_RH.device)
+        newest = len(nodes) == 0 or nodes[0] >= self._start
+        hidden_RH, first = (self._passes[-1], self._start) if newest else (torch.cat(self._passes), 0)
+        rows = torch.from_numpy(nodes - first).to(hidden_RH.device)
         with few_rows(len(nodes)):
-            return self._head(self._hidden_RH[rows])
+            return self._head(hidden_RH[rows])

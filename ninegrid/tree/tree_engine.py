@@ -59,18 +59,25 @@ class TreeEngine:
         """See `Engine.sample`.
 
         In each pass the drawn tokens run together with guesses of what follows them; draws then
-        go down the tree for as long as they find their token already run.
+        go down the tree for as long as they find their token already run.  A request that follows another
+        one goes on in the same tree, where its beginning has been run; one that does not begin with the
+        trunk waits for a tree of its own.
         """
-        trunk = self._trunk(shared_beginning([request.prompt for request in requests]))
-        with torch.no_grad():
-            walk = Walk(requests, len(trunk), self._head, self._drafter, stop, max_new_tokens, temperature)
-            nodes = GrowingTree(trunk.detached(), self._groups, self._like)
-            while walk.goes_on:
-                start = walk.propose()
-                nodes.extend(walk.tree.paths(start))
-                positions = walk.tree.depths[start:] + len(trunk)
-                walk.go(self._forward(walk.tree.tokens[start:], positions, nodes, self._embedding))
-        return walk.finish()
+        last: dict[int, Completion] = {}
+        waiting = dict(enumerate(requests))
+        while waiting:
+            trunk = self._trunk(shared_beginning([request.prompt for request in waiting.values()]))
+            walk = Walk(waiting, trunk.tokens, self._head, self._drafter, stop, max_new_tokens, temperature)
+            with torch.no_grad():
+                nodes = GrowingTree(trunk.detached(), self._groups, self._like)
+                while walk.goes_on:
+                    start = walk.propose()
+                    nodes.extend(walk.tree.paths(start))
+                    positions = walk.tree.depths[start:] + len(trunk)
+                    walk.go(self._forward(walk.tree.tokens[start:], positions, nodes, self._embedding))
+            last |= walk.finish()
+            waiting = walk.elsewhere
+        return [last[slot] for slot in range(len(requests))]
 
     def state(self) -> list[list[int]]:
         """See `Engine.state`."""

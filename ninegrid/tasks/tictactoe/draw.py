@@ -30,7 +30,7 @@ def draw_board(board: Board, choices: Mapping[str, int | None]) -> str:
         f'height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" text-anchor="middle">',
         "<title>Tic-tac-toe board, X to move</title>",
         f"<desc>{escape(_description(board, choices))}</desc>",
-        _grid(),
+        grid_lines(),
         *(_square(board, square) for square in SQUARES),
         *_choices(choices),
         *(_note(name, width, line) for line, name in enumerate(missing)),
@@ -48,7 +48,8 @@ def _description(board: Board, choices: Mapping[str, int | None]) -> str:
     return f"Rows: {rows}. " + "".join(f"{line}. " for line in told).strip()
 
 
-def _grid() -> str:
+def grid_lines() -> str:
+    """The four lines between the squares."""
     near, far = EDGE, EDGE + 3 * CELL
     lines = "".join(f"M{EDGE + i * CELL} {near}V{far}M{near} {EDGE + i * CELL}H{far}" for i in (1, 2))
     return f'<path class="grid" d="{lines}" fill="none" stroke="currentColor" stroke-opacity="0.5"/>'
@@ -56,15 +57,22 @@ def _grid() -> str:
 
 def _square(board: Board, square: int) -> str:
     mark = board[square - 1]
-    x, y = _centre(square)
+    x, y = centre(square)
     if mark == FREE:
         return (
             f'<text class="number" x="{x}" y="{y + 4}" font-size="12" fill="currentColor" '
             f'fill-opacity="0.7">{square}</text>'
         )
+    return mark_text(square, mark)
+
+
+def mark_text(square: int, mark: str, opacity: float = 1.0) -> str:
+    """A mark on its square."""
+    x, y = centre(square)
+    faint = "" if opacity == 1.0 else f' fill-opacity="{opacity}"'
     return (
         f'<text class="mark mark-{mark.lower()}" x="{x}" y="{y + 12}" font-size="34" '
-        f'font-weight="bold" fill="currentColor">{mark}</text>'
+        f'font-weight="bold" fill="currentColor"{faint}>{mark}</text>'
     )
 
 
@@ -81,41 +89,44 @@ def _choices(choices: Mapping[str, int | None]) -> list[str]:
 
 
 def _frame(square: int, name: str, dash: str) -> str:
-    x, y = _centre(square)
+    x, y = centre(square)
     side = CELL - 6
     return (
-        f'<rect class="call call-{_css_name(name)}" x="{x - side // 2}" y="{y - side // 2}" width="{side}" '
+        f'<rect class="call call-{css_name(name)}" x="{x - side // 2}" y="{y - side // 2}" width="{side}" '
         f'height="{side}" rx="5" fill="none" stroke-width="2" stroke-dasharray="{dash}" '
-        f'style="stroke:{_ink(name)}"/>'
+        f'style="stroke:{ink(name)}"/>'
     )
 
 
 def _labels(square: int, names: list[str]) -> str:
     """The first name at the top of the square, the others upwards from its bottom."""
-    x, y = _centre(square)
+    x, y = centre(square)
     lines = [y - CELL // 2 + 14, *(y + CELL // 2 - 8 - 10 * i for i in range(len(names) - 1))]
     return "".join(
-        f'<text class="call call-{_css_name(name)}" x="{x}" y="{line}" font-size="10" '
-        f'style="fill:{_ink(name)}">{escape(name)}</text>'
+        f'<text class="call call-{css_name(name)}" x="{x}" y="{line}" font-size="10" '
+        f'style="fill:{ink(name)}">{escape(name)}</text>'
         for name, line in zip(names, lines, strict=True)
     )
 
 
 def _note(name: str, width: int, line: int) -> str:
     return (
-        f'<text class="call call-{_css_name(name)}" x="{width // 2}" y="{width + NOTE * line + 12}" '
-        f'font-size="11" style="fill:{_ink(name)}">{escape(name)}: no valid call</text>'
+        f'<text class="call call-{css_name(name)}" x="{width // 2}" y="{width + NOTE * line + 12}" '
+        f'font-size="11" style="fill:{ink(name)}">{escape(name)}: no valid call</text>'
     )
 
 
-def _centre(square: int) -> tuple[int, int]:
+def centre(square: int) -> tuple[int, int]:
+    """The middle of a square."""
     row, column = divmod(square - 1, 3)
     return EDGE + column * CELL + CELL // 2, EDGE + row * CELL + CELL // 2
 
 
-def _ink(name: str) -> str:
-    return f"var(--call-{_css_name(name)}, currentColor)"
+def ink(name: str) -> str:
+    """The colour of a named choice."""
+    return f"var(--call-{css_name(name)}, currentColor)"
 
 
-def _css_name(name: str) -> str:
+def css_name(name: str) -> str:
+    """A name as part of a CSS class or variable."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unnamed"

@@ -107,18 +107,18 @@ class TicTacToe:
 
     def generate(self, count: int, seed: int) -> list[Example]:
         boards = draw_boards(count, seed, self.min_moves, self.max_moves)
-        return [_example(f"generated-{i:05d}", board) for i, board in enumerate(boards)]
+        return [example_of(f"generated-{i:05d}", board) for i, board in enumerate(boards)]
 
     def parse(self, line: Json) -> Example:
         if set(line) != {"id", "board"}:
             raise DataError(f"keys {', '.join(sorted(map(str, line))) or '(none)'}, expected id, board")
         if not isinstance(line["id"], str) or not line["id"]:
             raise DataError(f"id = {line['id']!r}, expected a text that is not empty")
-        return _example(line["id"], _read_board(line["board"]))
+        return example_of(line["id"], _read_board(line["board"]))
 
     def worked_examples(self) -> Sequence[WorkedExample]:
         return [
-            WorkedExample(_example(f"worked-{i}", board), self.wording.call(square))
+            WorkedExample(example_of(f"worked-{i}", board), self.wording.call(square))
             for i, (board, square) in enumerate(self.wording.worked, start=1)
         ]
 
@@ -126,16 +126,16 @@ class TicTacToe:
         return self.wording.system()
 
     def user(self, example: Example) -> str:
-        return self.wording.show(_board(example))
+        return self.wording.show(board_of(example))
 
     def judge(self, example: Example, call: ToolCall) -> Judgement:
-        board, square = _board(example), self.wording.square(call)
+        board, square = board_of(example), self.wording.square(call)
         facts = {"square": square, "best": list(best_squares(board))}
-        return Judgement(_outcome(board, square), call, facts)
+        return Judgement(move_outcome(board, square), call, facts)
 
     def legal_outcomes(self, example: Example) -> Sequence[str]:
-        board = _board(example)
-        return [_outcome(board, square) for square in free_squares(board)]
+        board = board_of(example)
+        return [move_outcome(board, square) for square in free_squares(board)]
 
     def candidate_calls(self, example: Example) -> Sequence[ToolCall]:
         return [self.wording.call(square) for square in SQUARES]
@@ -147,18 +147,18 @@ class TicTacToe:
         }
 
     def expected_outcomes(self, player: str, example: Example) -> Mapping[str, float]:
-        board = _board(example)
+        board = board_of(example)
         expected: dict[str, float] = {}
         for square, probability in PLAYERS[player].choices(board).items():
-            outcome = _outcome(board, square)
+            outcome = move_outcome(board, square)
             expected[outcome] = expected.get(outcome, 0.0) + probability
         return expected
 
     def stratum(self, example: Example) -> str:
-        return f"marks={marks(_board(example))}"
+        return f"marks={marks(board_of(example))}"
 
     def kind(self, example: Example) -> str:
-        board = _board(example)
+        board = board_of(example)
         if winning_squares(board):
             return "win at once"
         if value(board) * (1 if to_move(board) == X else -1) < 0:
@@ -169,7 +169,7 @@ class TicTacToe:
 
     def draw(self, example: Example, calls: Mapping[str, ToolCall | None]) -> str:
         """The board as the rules see it, its squares numbered 1 to 9, in whatever words it was told."""
-        return draw_board(_board(example), {name: self._chosen(call) for name, call in calls.items()})
+        return draw_board(board_of(example), {name: self._chosen(call) for name, call in calls.items()})
 
     def perturbations(self) -> Mapping[str, Perturbation]:
         reworded = {
@@ -188,7 +188,7 @@ class TicTacToe:
         """Boards of eight marks, unless the generator draws these too."""
         if self.max_moves > 6:
             return {}
-        examples = [_example(f"eight-marks-{i:03d}", board) for i, board in enumerate(all_boards(8, 8))]
+        examples = [example_of(f"eight-marks-{i:03d}", board) for i, board in enumerate(all_boards(8, 8))]
         text = "Other boards, of eight marks, which the generator never draws: one square is free."
         return {"eight_marks": Perturbation(text, self, examples)}
 
@@ -197,7 +197,8 @@ class TicTacToe:
         return self.wording.square(call) if call is not None and self.wording.is_valid(call) else None
 
 
-def _outcome(board: Board, square: int) -> str:
+def move_outcome(board: Board, square: int) -> str:
+    """What it is worth to take ``square`` for the player to move."""
     if square not in free_squares(board):
         return MoveOutcome.OCCUPIED.value
     if square in winning_squares(board):
@@ -205,12 +206,14 @@ def _outcome(board: Board, square: int) -> str:
     return (MoveOutcome.OPTIMAL if square in optimal_squares(board) else MoveOutcome.LEGAL).value
 
 
-def _example(name: str, board: Board) -> Example:
+def example_of(name: str, board: Board) -> Example:
+    """The example that shows ``board``."""
     rows = [list(board[row : row + 3]) for row in (0, 3, 6)]
     return Example(id=name, group=canonical(board), data={"board": rows})
 
 
-def _board(example: Example) -> Board:
+def board_of(example: Example) -> Board:
+    """The board that ``example`` shows."""
     return "".join(mark for row in example.data["board"] for mark in row)
 
 
@@ -220,9 +223,7 @@ def _read_board(rows: Any) -> Board:
     Raises:
         DataError: it is not a board on which X is to move.
     """
-    if not _is_grid(rows):
-        raise DataError(f'board = {rows!r}, expected three rows of three, each "X", "O" or "."')
-    board = "".join(mark for row in rows for mark in row)
+    board = read_grid(rows)
     if board.count(X) != board.count(O):
         raise DataError(
             f"board {board} holds {board.count(X)} X and {board.count(O)} O, expected as many of each"
@@ -230,6 +231,17 @@ def _read_board(rows: Any) -> Board:
     if is_finished(board):
         raise DataError(f"board {board} is finished, expected one on which X is to move")
     return board
+
+
+def read_grid(rows: Any) -> Board:
+    """A board from three rows of three marks.
+
+    Raises:
+        DataError: it is something else.
+    """
+    if not _is_grid(rows):
+        raise DataError(f'board = {rows!r}, expected three rows of three, each "X", "O" or "."')
+    return "".join(mark for row in rows for mark in row)
 
 
 def _is_grid(rows: Any) -> bool:
