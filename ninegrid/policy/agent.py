@@ -17,7 +17,7 @@ from ninegrid.policy.loading import Policy, load_policy, set_determinism
 from ninegrid.policy.memory import keep_freed_memory
 from ninegrid.policy.sampler import Sampler
 from ninegrid.policy.settings import ModelSettings
-from ninegrid.tasks.protocol import Example, Task
+from ninegrid.tasks.protocol import Example, Interactive, Task
 from ninegrid.tree.choice import choose_engine
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 
@@ -66,7 +66,12 @@ class Agent:
             "engine": self.sampler.engine.name,
             "max_tokens_per_batch": engine.max_tokens_per_batch,
             "threads": engine.threads,
+            **self._environment(),
         }
+
+    def _environment(self) -> dict[str, Any]:
+        task = self.sampler.task
+        return {"environment": dict(task.environment)} if isinstance(task, Interactive) else {}
 
 
 class AgentSettings(Protocol):

@@ -28,8 +28,7 @@ def draw_games(board: Board, games: Mapping[str, Sequence[int]]) -> str:
         f'<g transform="translate({i * (side + GAP)} 0)">{_game(board, name, moves, side)}</g>'
         for i, (name, moves) in enumerate(games.items())
     ]
-    lines = [f"{name}: squares {', '.join(map(str, moves)) or 'none'}." for name, moves in games.items()]
-    told = " ".join(lines)
+    told = [f"{name}: squares {', '.join(map(str, moves)) or 'none'}." for name, moves in games.items()]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="tictactoe" role="img" width="{width}" '
         f'height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" text-anchor="middle">'

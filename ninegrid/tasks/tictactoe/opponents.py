@@ -99,6 +99,8 @@ class Match:
             choices = self._player(board) if mine else self._replies(board)
             expected: dict[str, float] = {}
             for square, chance in choices.items():
+                if not chance:
+                    continue
                 after = {OCCUPIED: 1.0}
                 if square in free_squares(board):
                     after = dict(self._expect(place(board, square), mark))
