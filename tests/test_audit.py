@@ -12,7 +12,7 @@ from ninegrid.report.audit_section import audit_section
 from ninegrid.report.page import write_report
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import ToolCall
-from ninegrid.tasks.tictactoe import TicTacToe
+from ninegrid.tasks.tictactoe import TicTacToe, TicTacToeGame
 from tests.larger import Larger
 from tests.report_inputs import build
 from tests.small_tasks import Parrot, function
@@ -182,6 +182,33 @@ def test_a_task_that_does_not_list_its_legal_actions_is_audited_without_them():
 
 
 # --- the report's section --------------------------------------------------------------------------------
+
+
+def test_where_actions_cannot_be_listed_any_outcome_may_teach():
+    """Failing pays -1 throughout, and the one tool takes any text: what it can earn is in the table alone."""
+
+    class Spoken(Parrot):
+        def __init__(self):
+            self.tools = [function("say", {"word": {"type": "string"}})]
+
+    task = Spoken()
+    examples = task.generate(2, 0)
+    content = told(RewardTable(dict(task.score)), examples, examples, task)
+    assert content["examples"]["train"]["mute"] == 0
+    content = told(RewardTable(dict.fromkeys(task.score, -1.0)), examples, examples, task)
+    assert content["examples"]["train"]["mute"] == 2
+
+
+def test_whole_games_are_audited_by_their_players_and_not_by_constant_calls():
+    """What a call earns that is repeated through a game, its first move does not tell; its player does."""
+    game = TicTacToeGame()
+    examples = game.generate(20, 0)
+    table = RewardTable({**dict.fromkeys(game.outcomes, -1.0), "loss": 0.0, "draw": 0.5, "win": 1.0})
+    content = told(table, examples, examples, game)
+    kinds = {p["name"]: p["kind"] for p in content["policies"]}
+    assert "constant" not in kinds.values()
+    assert content["earns"]["train"]["player: centre"] < content["earns"]["train"]["player: random_legal"]
+    assert content["examples"]["train"]["mute"] == 0
 
 
 def test_the_section_shows_the_best_habit_and_the_range_of_the_others():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ninegrid.chat.judging import validators
-from ninegrid.tasks.protocol import CallOutcome, Example, Json, Task, ToolCall
+from ninegrid.tasks.protocol import CallOutcome, Example, Interactive, Json, Task, ToolCall
 
 Pay = Mapping[str, float]
 """Outcome -> reward."""
@@ -66,8 +66,11 @@ def constant_calls(task: Task) -> list[ToolCall]:
     """Every valid call of the tools whose required arguments have finitely many values.
 
     An argument's values are listed if it is an enum, a constant, a boolean, or an integer between a
-    minimum and a maximum.  Optional arguments are left out.
+    minimum and a maximum.  Optional arguments are left out.  A task of several steps has none: what the same
+    call earns again and again, judging it once does not tell.
     """
+    if isinstance(task, Interactive):
+        return []
     return [call for tool in task.tools for call in _calls(task, tool["function"])]
 
 

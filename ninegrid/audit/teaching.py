@@ -31,8 +31,11 @@ class Teaching:
         return self._prices(self.task.legal_outcomes(example)) == 1
 
     def is_mute(self, example: Example) -> bool:
-        """Whether every reply at all pays the same: a valid call or none, legal or not."""
-        known = [*CallOutcome, *self.task.legal_outcomes(example)]
+        """Whether every reply at all pays the same: a valid call or none, legal or not.
+
+        Where legal actions cannot be listed, any outcome may come of them.
+        """
+        known = [*CallOutcome, *(self.task.legal_outcomes(example) or self.task.outcomes)]
         if self._prices(known) > 1:
             return False
         return self._prices([*known, *(self.task.judge(example, call).outcome for call in self.calls)]) == 1
