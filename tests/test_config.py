@@ -10,6 +10,7 @@ from ninegrid.config import bind, flatten, require, unbind
 from ninegrid.errors import SettingsError
 from ninegrid.params import check_overrides, compose, describe_changes, read_params
 from ninegrid.settings import validate
+from tests.conftest import ROOT
 
 
 @dataclass(frozen=True)
@@ -64,24 +65,25 @@ def test_committed_params_are_what_conf_composes_to():
     assert describe_changes(compose([]), read_params()) == []
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        [],
-        ["model=tiny_random"],
-        ["model=qwen3_0_6b"],
-        ["reward=shaped"],
-        ["reward=legal_only"],
-        ["experiment=smoke"],
-        ["tracking=disabled"],
-        ["perturb=all"],
-        ["warm_start=sft"],
-        ["warm_start=dpo"],
-        ["train.optimizer=adamw_8bit", "engine.path=padded"],
-    ],
-)
-def test_every_shipped_group_is_valid(overrides):
-    validate(compose(overrides))
+GAME = ["task=game", "reward=game", "boards.count=1000"]
+COMPANIONS = {"task=game": GAME, "reward=game": GAME}
+"""What has to be chosen together with a file of a group."""
+CHOICES = [
+    f"{folder.name}={path.stem}"
+    for folder in sorted((ROOT / "conf").iterdir())
+    if folder.is_dir() and folder.name != "hydra"
+    for path in sorted(folder.glob("*.yaml"))
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_shipped_group_is_valid(choice):
+    validate(compose([choice, *COMPANIONS.get(choice, [])]))
+
+
+def test_settings_that_no_file_holds_are_valid_too():
+    validate(compose(["train.optimizer=adamw_8bit", "engine.path=padded"]))
+    validate(compose([*GAME, "+reward.steps.optimal=0.1", "train.credit=turn"]))
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,7 @@ def test_every_shipped_group_is_valid(overrides):
         ("decoding.temperature=0", r"decoding\.temperature"),
         ("+nonsense.a=1", r"unknown setting nonsense"),
         ("task._target_=ninegrid.tasks.nowhere.Task", r"task"),
+        ("+reward.steps={optimal: 1}", r"reward\.steps = .*, but task tictactoe tells of no steps"),
     ],
 )
 def test_impossible_settings_are_refused(override, message):
