@@ -83,7 +83,7 @@ def test_every_shipped_group_is_valid(choice):
 
 def test_settings_that_no_file_holds_are_valid_too():
     validate(compose(["train.optimizer=adamw_8bit", "engine.path=padded"]))
-    validate(compose([*GAME, "+reward.steps.optimal=0.1", "train.credit=turn"]))
+    validate(compose([*GAME, "reward.steps.optimal=0.1", "train.credit=turn"]))
 
 
 @pytest.mark.parametrize(
