@@ -46,6 +46,14 @@ def comparison(tictactoe):
     return Comparison(tictactoe, EvalSettings(resamples=200), frozenset({"b0"}))
 
 
+def test_a_task_that_lists_no_legal_actions_is_not_divided_by_them(tictactoe):
+    """Which boards are decided by a choice cannot be told then: nothing is said of it."""
+    untold = Comparison(tictactoe, EvalSettings(resamples=200), None)
+    found = untold.compare(evaluation("legal", "win"), evaluation("win", "win"))["sampled"]
+    assert found["subsets"] == {}
+    assert found["score"]["change"] == pytest.approx(0.5)
+
+
 def test_means_changes_and_transitions_by_hand(comparison):
     before = evaluation("no_tool_call", "legal", "occupied", "win")
     after = evaluation("legal", "win", "occupied", "optimal")

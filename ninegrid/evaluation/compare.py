@@ -28,12 +28,12 @@ class Comparison:
     Attributes:
         task: names outcomes and milestones.
         settings: bootstrap resamples, confidence and seed.
-        flat: ids of examples on which every legal action pays the same.
+        flat: ids of examples on which every legal action pays the same; None where the task lists none.
     """
 
     task: Task
     settings: EvalSettings
-    flat: frozenset[str]
+    flat: frozenset[str] | None
 
     def compare(self, before: Sequence[Episode], after: Sequence[Episode]) -> dict[str, Any]:
         """The content of ``comparison.json``.
@@ -85,6 +85,8 @@ class Comparison:
 
     def _subsets(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         """Boards where the choice matters, and boards where every legal action pays the same."""
+        if self.flat is None:
+            return {}
         parts = {
             "decisive": [p for p in pairs if p[0].example["id"] not in self.flat],
             "flat": [p for p in pairs if p[0].example["id"] in self.flat],

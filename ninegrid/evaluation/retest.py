@@ -117,7 +117,8 @@ def compare_with_baseline(
         ConditionsError: the baseline holds other replies.
     """
     baseline = rejudged(inputs.baseline, table)
-    flat = frozenset(e.id for e in measurement.examples if is_flat(task, e))
+    listed = any(task.legal_outcomes(e) for e in measurement.examples)
+    flat = frozenset(e.id for e in measurement.examples if is_flat(task, e)) if listed else None
     comparison = Comparison(task, settings, flat).compare(baseline, measurement.episodes)
     comparison["players"] = measurement.metrics["players"]
     comparison["alternatives"] = Cheaper(task, settings).compare(

@@ -1,4 +1,4 @@
-"""Whole games as a small SVG: for each a board with its moves in the order of play.
+"""Whole games as a small SVG: below each other, for each a board with its moves in the order of play.
 
 Like `draw_board` it brings no colour of its own and tells nothing by colour alone: a move carries its number.
 """
@@ -11,7 +11,7 @@ from html import escape
 from ninegrid.tasks.tictactoe.board import FREE, SQUARES, Board, O, X
 from ninegrid.tasks.tictactoe.draw import CELL, EDGE, centre, css_name, grid_lines, ink, mark_text
 
-GAP = 24  # between two boards
+GAP = 10  # between two boards
 TITLE = 20  # height of a board's name above it
 
 
@@ -23,9 +23,9 @@ def draw_games(board: Board, games: Mapping[str, Sequence[int]]) -> str:
         games: the squares taken, the policy's first.
     """
     side = 3 * CELL + 2 * EDGE
-    width, height = len(games) * (side + GAP) - GAP, side + TITLE
+    width, height = side, len(games) * (side + TITLE + GAP) - GAP
     boards = [
-        f'<g transform="translate({i * (side + GAP)} 0)">{_game(board, name, moves, side)}</g>'
+        f'<g transform="translate(0 {i * (side + TITLE + GAP)})">{_game(board, name, moves, side)}</g>'
         for i, (name, moves) in enumerate(games.items())
     ]
     told = [f"{name}: squares {', '.join(map(str, moves)) or 'none'}." for name, moves in games.items()]
