@@ -5,11 +5,12 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help packages setup repro test lint ui bench lock
+.PHONY: help packages setup repro test lint ui serve bench lock
 
 # Which Python makes .venv; if empty, the first suitable one on the PATH.
 PYTHON ?=
-PORT ?= 5000
+# Of `make ui` and `make serve`; each has its own if empty.
+PORT ?=
 
 PIP := python -m pip --disable-pip-version-check -qq
 # Programs that are started by name, as DVC starts the stages, come from .venv.
@@ -65,7 +66,10 @@ lint: setup ## check style and types
 	@$(IN_VENV) python -m ruff check --quiet .; python -m ruff format --check --quiet .; python -m mypy --no-error-summary
 
 ui: setup ## look at the runs in MLflow, at port 5000 or: make ui PORT=N
-	@$(IN_VENV) exec python -m ninegrid.tracking ui --port $(PORT)
+	@$(IN_VENV) exec python -m ninegrid.tracking ui --port $(or $(PORT),5000)
+
+serve: setup ## answer OpenAI clients with the trained policy, at port 8000 or: make serve PORT=N
+	@$(IN_VENV) exec python -m ninegrid.serving --port $(or $(PORT),8000)
 
 bench: repro ## measure speed and memory, beside TRL (about 40 minutes); prints tables, keeps nothing
 	@$(IN_VENV) python -m benchmarks

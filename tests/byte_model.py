@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tests.model_files import vocabulary
+from tests.talker import teach_to_stop
 
 STOP = "<|im_end|>"
 
 
-def write_byte_model(folder: Path, seed: int = 0) -> Path:
-    """Write the model into ``folder`` as a transformers folder."""
+def write_byte_model(folder: Path, seed: int = 0, replies: Sequence[str] = ()) -> Path:
+    """Write the model into ``folder`` as a transformers folder.
+
+    Each of ``replies`` becomes a token, and if there are any, the model is taught to say one and stop.
+    """
     byte_tokens = [token for token in vocabulary() if len(token) == 1]
     raw = Tokenizer(BPE({token: index for index, token in enumerate(byte_tokens)}, merges=[]))
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
+    raw.add_tokens([AddedToken(reply, normalized=False) for reply in replies])
     raw.add_special_tokens(["<|im_start|>", STOP])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=STOP, pad_token=STOP)
     torch.manual_seed(seed)
@@ -35,6 +41,9 @@ def write_byte_model(folder: Path, seed: int = 0) -> Path:
         pad_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    if replies:
+        teach_to_stop(model, tokenizer, replies)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

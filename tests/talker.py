@@ -8,6 +8,7 @@ ordinary: a Llama of some ten thousand weights and a tokenizer in a folder.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -56,20 +57,22 @@ def write_talker(folder: Path, seed: int = 0) -> Path:
         tie_word_embeddings=False,
     )
     model = LlamaForCausalLM(config)
-    _teach_to_stop(model, tokenizer)
+    teach_to_stop(model, tokenizer, REPLIES)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def _teach_to_stop(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+def teach_to_stop(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, replies: Sequence[str]
+) -> None:
     """After anything at all: some reply, then the stop token.  Which reply is left open."""
-    replies = torch.tensor(tokenizer.convert_tokens_to_ids(list(REPLIES)))
+    ids = torch.tensor(tokenizer.convert_tokens_to_ids(list(replies)))
     stop = torch.full((32, 1), tokenizer.eos_token_id)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(80):
         before = torch.randint(0, len(tokenizer), (32, int(torch.randint(4, 90, ()))))
-        reply = replies[torch.randint(0, len(replies), (32, 1))]
+        reply = ids[torch.randint(0, len(ids), (32, 1))]
         logits = model(torch.cat([before, reply], dim=1)).logits[:, -2:]
         wanted = torch.cat([reply, stop], dim=1)
         optimizer.zero_grad()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ninegrid.chat.parser import argument_span
-from ninegrid.chat.template import RESPONSE_TEMPLATE, TemplateChoice, call_turn, choose_template
+from ninegrid.chat.template import TemplateChoice, call_turn, choose_template
 from ninegrid.config import require
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.tasks.protocol import Example, Json, Task, ToolCall, WorkedExample
@@ -187,11 +187,14 @@ class ChatFormat:
         return ForcedCall(self.tokenizer, forms, self.stop_ids)
 
     def saved_tokenizer(self) -> PreTrainedTokenizerBase:
-        """A copy of the tokenizer whose own chat template is the one in use."""
+        """A copy of the tokenizer whose own chat template is the one in use, and which can read replies."""
         tokenizer = copy.deepcopy(self.tokenizer)
         tokenizer.chat_template = self.template.text
-        if self.template.source == "hermes":
-            tokenizer.response_template = RESPONSE_TEMPLATE
+        # A model that brings its own template may bring the way to read it, too.
+        if self.template.source == "hermes" or not getattr(tokenizer, "response_template", None):
+            readable = self.template.response_template(self.tokenizer)
+            if readable is not None:
+                tokenizer.response_template = readable
         return tokenizer
 
     def fingerprint(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jinja2
 
 from ninegrid.chat.parser import parse_reply
+from ninegrid.chat.response import THINKING, response_template
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.tasks.protocol import Json, ToolCall
 
@@ -28,23 +29,6 @@ CHATML = ("<|im_start|>", "<|im_end|>")
 
 TEMPLATE_FAULTS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
 """What a template can raise on messages of a shape that it was not written for."""
-
-RESPONSE_TEMPLATE: Json = {
-    "version": 1,
-    "defaults": {"role": "assistant"},
-    "start_anchor": "<|im_start|>assistant\n",
-    "fields": {
-        "tool_calls": {
-            "open_pattern": r"\s*<tool_call>",
-            "close": "</tool_call>",
-            "content": "json",
-            "repeats": True,
-            "transform": {"type": "function", "function": "{content}"},
-        },
-        "content": {"close_pattern": r"\s*<\|im_end\|>", "content": "text"},
-    },
-}
-"""How ``tokenizer.parse_response``, and servers built on it, read replies under hermes.jinja."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +55,15 @@ class ChatTemplate:
     ) -> str:
         """All messages, and with ``prompt`` where the assistant's next turn begins."""
         return _render(tokenizer, self.text, messages, tools, prompt=prompt)
+
+    def response_template(self, tokenizer: PreTrainedTokenizerBase) -> Json | None:
+        """How servers can read replies under this template; None if it marks no turn's ends."""
+        ask: list[Json] = [{"role": "system", "content": "!"}, {"role": "user", "content": "?"}]
+        asked, awaits = (self.render(tokenizer, ask, (), prompt=prompt) for prompt in (False, True))
+        # What opens a thought belongs to the reply, whoever writes it.
+        start = awaits.removeprefix(asked).partition(THINKING[0])[0] if awaits.startswith(asked) else ""
+        end = self.turn_end.strip() or tokenizer.eos_token
+        return response_template(start, end, thinks=THINKING[0] in self.text) if start and end else None
 
     def call_text(self, tokenizer: PreTrainedTokenizerBase, call: ToolCall, tools: Sequence[Json]) -> str:
         """``call`` as the template writes it, from its opening marker to its closing one."""

@@ -17,7 +17,7 @@ from ninegrid.gspo.settings import TrainSettings
 from ninegrid.gspo.trainer import Costs, Trainer
 from ninegrid.outputs import output_folder, write_csv, write_json
 from ninegrid.policy.agent import Agent, AgentSettings, open_agent
-from ninegrid.policy.loading import weights_sha256, write_model
+from ninegrid.policy.loading import weights_sha256, write_model, write_serving_defaults
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example, Task
 from ninegrid.tracking import Run
@@ -71,6 +71,7 @@ def write_training(trained: Trained, settings: RunSettings, policy: Path, folder
         write_json(draft / "metrics.json", _summary(trained, settings))
         agent.write_prompt(draft, trained.example)
         write_model(agent.policy.model, agent.chat.saved_tokenizer(), weights)
+        write_serving_defaults(weights, settings.decoding.temperature)
 
 
 def run_digest(settings: Mapping[str, Any], hashes: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 from transformers.utils import logging as transformers_logging
 
 from ninegrid.atomic import new_folder
@@ -135,6 +135,17 @@ def write_model(model: Any, tokenizer: Any, folder: Path) -> None:
             tokenizer.save_pretrained(folder)
     except SafetensorError as error:  # how its writer reports, for one, a full disk
         raise OSError(errno.EIO, str(error), str(folder)) from error
+
+
+def write_serving_defaults(folder: Path, temperature: float) -> None:
+    """Have servers draw replies at ``temperature`` from the whole distribution, unless a request differs.
+
+    A policy is trained and measured so.  A model's own defaults may be greedy, or leave out the improbable.
+    """
+    own = GenerationConfig.from_pretrained(folder)
+    ends = {name: getattr(own, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    make: Any = GenerationConfig  # not annotated there
+    make(do_sample=True, temperature=temperature, top_k=0, top_p=1.0, **ends).save_pretrained(folder)
 
 
 def unpack_gguf(folder: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,14 +18,13 @@ from ninegrid.config import bind
 from ninegrid.errors import NinegridError
 from ninegrid.params import read_params
 from ninegrid.paths import PathSettings
+from ninegrid.ports import HOST, require_free
 from ninegrid.project import store_root
 from ninegrid.tracking.settings import TrackingSettings, is_database, store_uri, without_password
 from ninegrid.tracking.store import artifact_root, set_environment
 
 if TYPE_CHECKING:
     from ninegrid.registry.register import Registered
-
-HOST = "127.0.0.1"
 
 
 def main() -> None:
@@ -62,7 +60,7 @@ def show(settings: TrackingSettings, state: Path, port: int) -> None:
     if uri.startswith(("http:", "https:")):
         print(f"The runs are on an MLflow server: {without_password(uri)}")
         return
-    _check_free(port)
+    require_free(port, f"python -m ninegrid.tracking ui --port {5001 if port == 5000 else 5000}")
     print(f"MLflow on {without_password(uri)}: http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
     _become_mlflow(uri, state, port)
 
@@ -99,19 +97,6 @@ def _configured() -> tuple[TrackingSettings, Path]:
     raw = read_params()
     paths = bind(PathSettings, raw.get("paths", {}), "paths")
     return bind(TrackingSettings, raw.get("tracking", {}), "tracking"), paths.state_folder("")
-
-
-def _check_free(port: int) -> None:
-    with socket.socket() as probe:
-        # As the server itself does it: a port that is merely cooling down counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except (OSError, OverflowError) as error:
-            raise NinegridError(
-                f"port {port} of {HOST} cannot be used: {error}",
-                hint=f"python -m ninegrid.tracking ui --port {5001 if port == 5000 else 5000}",
-            ) from error
 
 
 def _become_mlflow(uri: str, state: Path, port: int) -> NoReturn:
