@@ -127,7 +127,17 @@ class ChatFormat:
         stop = next((i for i, token in enumerate(ids) if token in self.stop_ids), None)
         return [*ids, min(self.stop_ids)] if stop is None else ids[: stop + 1]
 
-    def follow_up(self, talk: Sequence[Json], reply: Sequence[int], answers: Sequence[Json]) -> list[int]:
+    def encode_talk(self, talk: Sequence[Json], tools: Sequence[Json]) -> list[int]:
+        """Any conversation with any tools as the prompt for the assistant's next turn."""
+        return _encode(self.tokenizer, self.template.render(self.tokenizer, talk, tools))
+
+    def follow_up(
+        self,
+        talk: Sequence[Json],
+        reply: Sequence[int],
+        answers: Sequence[Json],
+        tools: Sequence[Json] | None = None,
+    ) -> list[int]:
         """The token ids between a sampled reply and the place where the assistant's next turn begins.
 
         What was sampled is never encoded again: the next prompt is the last one, ``reply`` and these ids.
@@ -136,13 +146,15 @@ class ChatFormat:
             talk: the messages that the reply answered.
             reply: its ids as sampled, with or without a stop token.
             answers: the messages that came back, such as ``{"role": "tool", "content": ...}``.
+            tools: those that the conversation shows; None for the task's.
 
         Raises:
             NinegridError: the template writes earlier turns otherwise once later ones follow.
         """
         turn = {"role": "assistant", "content": self.decode(reply)}
-        before = self.template.render(self.tokenizer, [*talk, turn], self.task.tools, prompt=False)
-        whole = self.template.render(self.tokenizer, [*talk, turn, *answers], self.task.tools)
+        shown = self.task.tools if tools is None else tools
+        before = self.template.render(self.tokenizer, [*talk, turn], shown, prompt=False)
+        whole = self.template.render(self.tokenizer, [*talk, turn, *answers], shown)
         if not whole.startswith(before):
             raise NinegridError(
                 "the chat template writes a reply otherwise once it is answered, so what was sampled cannot "

@@ -92,6 +92,11 @@ def make_batch(
         if not row.all():
             raise TrainingError(f"reward or advantage of {group[0].example.id} is not finite")
     credit = _credit(groups, rewards, advantages, table, settings)
+    # A rollout in which nothing was sampled counts among the others, and has nothing to learn.
+    credit = [
+        [given if rollout.turns else np.zeros(1) for given, rollout in zip(row, group, strict=True)]
+        for row, group in zip(credit, groups, strict=True)
+    ]
     if bonus is not None:
         credit = [bonus.add(credits, group) for credits, group in zip(credit, groups, strict=True)]
     return RolloutBatch(groups, rewards, advantages, credit)

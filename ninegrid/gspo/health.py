@@ -62,9 +62,8 @@ def _rollout_figures(batch: RolloutBatch, task: Task) -> Row:
         row[f"rollout/milestone/{name}"] = _mean(o in members for o in outcomes)
     for name in task.outcomes:
         row[f"rollout/outcome/{name}"] = _mean(o == name for o in outcomes)
-    row["rollout/entropy"] = float(
-        np.concatenate([r.completion.entropies[r.sampled] for r in rollouts]).mean()
-    )
+    entropies = np.concatenate([r.completion.entropies[r.sampled] for r in rollouts])
+    row["rollout/entropy"] = float(entropies.mean()) if entropies.size else None
     row["rollout/decision_entropy"] = _mean(_known(rollouts))
     return row
 

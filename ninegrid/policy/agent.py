@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ninegrid.agents.task import AgentTask
 from ninegrid.chat.format import ChatFormat, ChatSettings
 from ninegrid.policy.loading import Policy, load_policy, set_determinism
 from ninegrid.policy.memory import keep_freed_memory
@@ -19,6 +20,8 @@ from ninegrid.policy.sampler import Sampler
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.tasks.protocol import Example, Interactive, Task
 from ninegrid.tree.choice import choose_engine
+from ninegrid.tree.constraint import Constraint
+from ninegrid.tree.engine import Engine
 from ninegrid.tree.settings import DecodingSettings, EngineSettings
 
 PROMPT_FILE = "prompt.txt"
@@ -45,8 +48,8 @@ class Agent:
             NinegridError: the prompt cannot show the task's tools, or has too few worked examples.
         """
         chat = ChatFormat(self.policy.tokenizer, self.chat.settings, task)
-        sampler = self.sampler
-        return Agent(self.policy, chat, Sampler(sampler.engine, chat, task, sampler.decoding, sampler.budget))
+        old = self.sampler
+        return Agent(self.policy, chat, make_sampler(self.policy, old.engine, chat, old.decoding, old.budget))
 
     def write_prompt(self, folder: Path, example: Example) -> None:
         """Save the rendered prompt of ``example`` as an artifact."""
@@ -57,7 +60,10 @@ class Agent:
         prompts = hashlib.sha256()
         for example in examples:
             prompts.update(f"{example.id} {self.chat.encode(example)}\n".encode())
+        task = self.chat.task
+        asked_by: dict[str, Any] = {"agent": task.agent} if isinstance(task, AgentTask) else {}
         return {
+            **asked_by,
             **self.chat.fingerprint(),
             "examples": len(examples),
             "prompts_sha256": prompts.hexdigest(),
@@ -115,4 +121,24 @@ def make_agent(
     engine = choose_engine(policy.model, settings.engine)
     budget = settings.engine.max_tokens_per_batch
     constraint = chat.forced_call() if forced else None
-    return Agent(policy, chat, Sampler(engine, chat, task, settings.decoding, budget, constraint))
+    return Agent(policy, chat, make_sampler(policy, engine, chat, settings.decoding, budget, constraint))
+
+
+def make_sampler(
+    policy: Policy,
+    engine: Engine,
+    chat: ChatFormat,
+    decoding: DecodingSettings,
+    budget: int,
+    constraint: Constraint | None = None,
+) -> Sampler:
+    """What draws judged rollouts of ``chat.task``, by the task's own way to ask or through an agent function.
+
+    See `Sampler` for the arguments.
+    """
+    if isinstance(chat.task, AgentTask):
+        from ninegrid.agents.sampler import AgentSampler  # a server and a client, which few need
+
+        longest = getattr(policy.model.config, "max_position_embeddings", None)
+        return AgentSampler(engine, chat, chat.task, decoding, budget, constraint, longest=longest)
+    return Sampler(engine, chat, chat.task, decoding, budget, constraint)

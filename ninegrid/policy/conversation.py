@@ -123,6 +123,20 @@ def begin_course(task: Task, example: Example, key: tuple[str | int, ...]) -> Co
     return task.begin(example, uniforms(2 * task.max_turns, *key, example.id, "environment").tolist())
 
 
+def checked(completion: Completion, example: Example) -> Completion:
+    """The same completion.
+
+    Raises:
+        TrainingError: its log-probs are not finite.
+    """
+    if not np.isfinite(completion.logprobs).all():
+        raise TrainingError(
+            f"the policy's log-probs on {example.id} are not finite: its weights have diverged",
+            hint="train again with a smaller train.learning_rate",
+        )
+    return completion
+
+
 class Conversation:
     """One rollout while it is being sampled.
 
@@ -183,15 +197,8 @@ class Conversation:
     def _request(
         self, prompt: tuple[int, ...], draws: Floats | None, then: Callable[[Completion], Request | None]
     ) -> Request:
-        return Request(prompt, draws, self._constraint, lambda completion: then(self._checked(completion)))
-
-    def _checked(self, completion: Completion) -> Completion:
-        if not np.isfinite(completion.logprobs).all():
-            raise TrainingError(
-                f"the policy's log-probs on {self._example.id} are not finite: its weights have diverged",
-                hint="train again with a smaller train.learning_rate",
-            )
-        return completion
+        example = self._example
+        return Request(prompt, draws, self._constraint, lambda completion: then(checked(completion, example)))
 
     def _heard(self, completion: Completion) -> Request | None:
         """What follows a reply of the policy."""

@@ -1,0 +1,77 @@
+"""What became of a run: its rollout, judged by the agent, by the wrapped task, or as the agent's failure."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from ninegrid.agents.run import AgentRun
+from ninegrid.agents.task import ERROR, TIMEOUT, AgentTask
+from ninegrid.chat.format import ChatFormat
+from ninegrid.chat.judging import WHY_LENGTH, judge_reply
+from ninegrid.policy.conversation import Reader
+from ninegrid.policy.rollout import Rollout, Turn, join_turns
+from ninegrid.tasks.protocol import Example, Judgement
+from ninegrid.tree.engine import Completion
+
+NOTHING = Completion((), np.zeros(0, np.float32), np.zeros(0, np.float32), "stop")
+"""What a run that never asked has sampled."""
+
+
+def rollout_of(run: AgentRun, task: AgentTask, chat: ChatFormat, reader: Reader) -> Rollout:
+    """The rollout of a run that is over.
+
+    Args:
+        reader: of the wrapped task's replies; finds the tokens that decide.
+    """
+    given, draws = run.example, run.draws
+    example = Example(given.id, given.group, given.data)
+    judgement = judge_run(run, task)
+    exchanges = run.record.exchanges
+    if not exchanges:
+        prompt = tuple(chat.encode(example))
+        return Rollout(example, draws.sample, prompt, NOTHING, "", judgement, (), draws.greedy)
+    completion, spans = join_turns([e.prompt for e in exchanges], [e.completion for e in exchanges])
+    decisions = [reader.read(exchange.completion.tokens).decision for exchange in exchanges]
+    turns = tuple(
+        Turn(span.start, span.stop, None if at is None else span.start + at)
+        for span, at in zip(spans, decisions, strict=True)
+    )
+    text = chat.decode(completion.tokens)
+    return Rollout(
+        example, draws.sample, exchanges[0].prompt, completion, text, judgement, turns, draws.greedy
+    )
+
+
+def judge_run(run: AgentRun, task: AgentTask) -> Judgement:
+    """The judgement of a run that is over.
+
+    Raises:
+        Exception: whatever the wrapped task raises; a task's bug is never an outcome.
+    """
+    if run.late:
+        return _failed(TIMEOUT, f"not done after {task.timeout:g} s of its own (task.timeout)")
+    if run.error is not None:
+        return _failed(ERROR, f"{type(run.error).__name__}: {run.error}".removesuffix(": "))
+    if not run.record.exchanges:
+        return _failed(ERROR, "it returned without a request that the policy answered")
+    if run.result is None:
+        return judge_reply(task.task, run.example, run.record.exchanges[-1].text)
+    return _returned(run.result, task)
+
+
+def _returned(result: object, task: AgentTask) -> Judgement:
+    if not isinstance(result, Judgement):
+        return _failed(ERROR, f"it returned {type(result).__name__}, expected None or a Judgement")
+    if result.outcome not in task.outcomes:
+        return _failed(ERROR, f"it judged {result.outcome!r}, which is not among the task's outcomes")
+    try:
+        json.dumps([dict(result.facts), None if result.call is None else dict(result.call.arguments)])
+    except (TypeError, ValueError, AttributeError) as error:
+        return _failed(ERROR, f"its judgement cannot be written down: {error}")
+    return result
+
+
+def _failed(outcome: str, why: str) -> Judgement:
+    return Judgement(outcome, None, {"why": why[:WHY_LENGTH]})
