@@ -259,6 +259,19 @@ def test_a_trunk_is_kept_for_other_prompts_that_begin_with_it(model):
     )
 
 
+def test_scoring_without_gradients_starts_from_the_kept_trunk(model):
+    engine, prompt = Counted(model), [*TRUNK, 5, 6]
+    completions = [[4, 3], [7, 7, 3], [4, 8, 3]]
+    with torch.no_grad():
+        sample(engine, [Request(prompt, None)])
+        before = engine.passes_run
+        found = engine.logprobs([prompt] * 3, completions, 0.7)
+        # The last token of the prompt, 4 3 with 8 3 as a branch, and 7 7 3.
+        assert engine.tokens_run[before:] == [1 + 4 + 3]
+        plain = PaddedEngine(model).logprobs([prompt] * 3, completions, 0.7)
+    torch.testing.assert_close(found, plain, atol=1e-4, rtol=0)
+
+
 def multiply(model):
     with torch.no_grad():
         for parameter in model.parameters():

@@ -314,6 +314,34 @@ def test_outcomes(board: str, square: int, outcome: str, best: list[int]) -> Non
     assert judged.facts == {"square": square, "best": best}
 
 
+@pytest.mark.parametrize(
+    ("board", "square", "outcome", "best"),
+    [
+        ("XX.OO.O..", 1, "occupied", [3]),
+        ("XX.OO.O..", 3, "win", [3]),
+        ("XX.OO.O..", 6, "legal", [3]),  # blocks 4-5-6, but O completes 3-5-7
+        ("X..OO....", 6, "optimal", [6]),  # the block
+        ("O........", 5, "optimal", [5]),  # the centre alone holds the draw against a corner
+        ("O........", 9, "legal", [5]),
+    ],
+)
+def test_a_move_in_a_game_that_o_began(board: str, square: int, outcome: str, best: list[int]) -> None:
+    asked = TASK.position("here", board)
+    judged = TASK.judge(asked, call(square))
+    assert (judged.outcome, judged.facts["best"]) == (outcome, best)
+    assert "".join(mark for row in asked.line()["board"] for mark in row) == board
+
+
+def test_a_position_of_the_generator_is_the_example_that_it_makes() -> None:
+    assert TASK.position("test", WIN_NOW) == example(WIN_NOW)
+
+
+@pytest.mark.parametrize("board", ["X........", "OO.......", "XXXOO.O..", "OOO.XX...", "XOXXOXOXO"])
+def test_a_board_on_which_x_cannot_move_is_no_position(board: str) -> None:
+    with pytest.raises(DataError, match=board):
+        TASK.position("here", board)
+
+
 def test_legal_outcomes_are_those_of_the_free_squares() -> None:
     for board in ALL:
         e = example(board)

@@ -94,8 +94,12 @@ class TreeEngine:
     def logprobs(
         self, prompts: Sequence[Tokens], completions: Sequence[Tokens], temperature: float
     ) -> Tensor:
-        """See `Engine.logprobs`."""
-        trunk = self._run_trunk(shared_beginning(prompts), self._embedding)
+        """See `Engine.logprobs`.
+
+        Without gradients the trunk is the one that sampling keeps, and is kept for it.
+        """
+        shared = shared_beginning(prompts)
+        trunk = self._run_trunk(shared, self._embedding) if torch.is_grad_enabled() else self._trunk(shared)
         return self._score(trunk, prompts, completions, temperature, self._embedding)
 
     def backward(

@@ -27,6 +27,7 @@ LINES = (
     (3, 5, 7),
 )
 
+_SWAPPED = str.maketrans(X + O, O + X)
 _TURNED = (7, 4, 1, 8, 5, 2, 9, 6, 3)  # what each square shows after a quarter turn clockwise
 _MIRRORED = (3, 2, 1, 6, 5, 4, 9, 8, 7)
 
@@ -63,6 +64,11 @@ def marks(board: Board) -> int:
 def to_move(board: Board) -> str:
     """Whose turn it is; X moves first."""
     return X if board.count(X) == board.count(O) else O
+
+
+def begun_by_x(board: Board) -> Board:
+    """The board as the rules count it, by which X began: marks are swapped where O is ahead."""
+    return board.translate(_SWAPPED) if board.count(O) > board.count(X) else board
 
 
 def free_squares(board: Board) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from ninegrid.tasks.tictactoe.board import (
     Board,
     O,
     X,
+    begun_by_x,
     best_squares,
     canonical,
     free_squares,
@@ -116,6 +117,18 @@ class TicTacToe:
             raise DataError(f"id = {line['id']!r}, expected a text that is not empty")
         return example_of(line["id"], _read_board(line["board"]))
 
+    def position(self, name: str, board: Board) -> Example:
+        """An example of any unfinished board on which X is to move, also of a game that O began.
+
+        The generator draws no board on which O is ahead, and `parse` refuses it: it belongs to no data file.
+
+        Raises:
+            DataError: X is not to move on ``board``, or it is finished.
+        """
+        if board.count(O) - board.count(X) not in (0, 1) or is_finished(board):
+            raise DataError(f"board {board}, expected an unfinished one on which X is to move")
+        return example_of(name, board)
+
     def worked_examples(self) -> Sequence[WorkedExample]:
         return [
             WorkedExample(example_of(f"worked-{i}", board), self.wording.call(square))
@@ -129,12 +142,12 @@ class TicTacToe:
         return self.wording.show(board_of(example))
 
     def judge(self, example: Example, call: ToolCall) -> Judgement:
-        board, square = board_of(example), self.wording.square(call)
+        board, square = begun_by_x(board_of(example)), self.wording.square(call)
         facts = {"square": square, "best": list(best_squares(board))}
         return Judgement(move_outcome(board, square), call, facts)
 
     def legal_outcomes(self, example: Example) -> Sequence[str]:
-        board = board_of(example)
+        board = begun_by_x(board_of(example))
         return [move_outcome(board, square) for square in free_squares(board)]
 
     def candidate_calls(self, example: Example) -> Sequence[ToolCall]:
@@ -147,7 +160,7 @@ class TicTacToe:
         }
 
     def expected_outcomes(self, player: str, example: Example) -> Mapping[str, float]:
-        board = board_of(example)
+        board = begun_by_x(board_of(example))
         expected: dict[str, float] = {}
         for square, probability in PLAYERS[player].choices(board).items():
             outcome = move_outcome(board, square)
@@ -158,7 +171,7 @@ class TicTacToe:
         return f"marks={marks(board_of(example))}"
 
     def kind(self, example: Example) -> str:
-        board = board_of(example)
+        board = begun_by_x(board_of(example))
         if winning_squares(board):
             return "win at once"
         if value(board) * (1 if to_move(board) == X else -1) < 0:
