@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from ninegrid.report import ReportInputs
+from ninegrid.report.inputs import ReportInputs
 from ninegrid.tasks.protocol import ToolCall
 
 OUTCOMES = (

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ninegrid.errors import DataError
-from ninegrid.report import ReportInputs, write_report
 from ninegrid.report.canvas import row_major, spread
 from ninegrid.report.drawing import safe_drawing
 from ninegrid.report.gallery import cards, choose
-from ninegrid.report.inputs import read_steps
+from ninegrid.report.inputs import ReportInputs, read_steps
+from ninegrid.report.page import write_report
 from ninegrid.report.palette import ROLES, outcome_colours, readable_on
 from ninegrid.report.stats import Direction, clustered_mean, direction, smooth
 from ninegrid.report.tables import headline, step_rows, transitions

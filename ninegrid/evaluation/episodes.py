@@ -10,11 +10,13 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ninegrid.errors import DataError
-from ninegrid.policy.rollout import Rollout
 from ninegrid.reward import RewardTable
+
+if TYPE_CHECKING:
+    from ninegrid.policy.rollout import Rollout
 
 SAMPLED, GREEDY = "sampled", "greedy"
 

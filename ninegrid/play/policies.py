@@ -1,0 +1,133 @@
+"""A policy as a player: the prompt, engine and judge of training and evaluation, asked about one board.
+
+The seam to games of another shape is `PolicyPlayer.ask`: it is given the game so far and replies.  Here every
+move is a conversation of its own, as in training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from ninegrid.chat.template import call_turn
+from ninegrid.evaluation.episodes import Episode, make_episode
+from ninegrid.play.game import Answer, Decoding, Game, prompt_hash
+from ninegrid.play.settings import PlaySettings
+from ninegrid.policy.agent import Agent, open_agent
+from ninegrid.policy.loading import weights_sha256
+from ninegrid.policy.rollout import Rollout
+from ninegrid.reward import RewardTable
+from ninegrid.tasks.protocol import Example
+from ninegrid.tasks.tictactoe import TicTacToe
+from ninegrid.tasks.tictactoe.board import begun_by_x, best_squares, marks
+
+
+class PolicyPlayer:
+    """A loaded policy that plays X.  Not for several threads at once.
+
+    Args:
+        name: of the player, noted in its episodes.
+        agent: the policy with its prompt, engine and judge.
+        task: the agent's.
+        table: the reward that its episodes are given beside the score.
+
+    Attributes:
+        weights: sha256 of the policy's weights.
+        under: digest of the weights and all that shapes a reply; replies under another one are not counted
+            together with these.
+    """
+
+    def __init__(self, name: str, agent: Agent, task: TicTacToe, table: RewardTable) -> None:
+        self.name, self.agent, self._task, self._table = name, agent, task, table
+        self.weights = weights_sha256(agent.policy.model)
+        conditions = {**agent.chat.fingerprint(), **asdict(agent.sampler.decoding), "weights": self.weights}
+        self.under = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:16]
+
+    def ask(self, game: Game, decoding: Decoding) -> tuple[Answer, Episode]:
+        """Reply to the game's board, on which X is to move.
+
+        Raises:
+            TrainingError: the policy's log-probs are not finite.
+        """
+        started = time.perf_counter()
+        example = self.example(game)
+        rollout = self._rollout(example, decoding, game.attempts)
+        chances = move_chances(self.agent, example)
+        answer = self._answer(game, rollout, chances, decoding, time.perf_counter() - started)
+        episode = make_episode(rollout, decoding, self._task.score, self._table)
+        noted = {**episode.facts, "player": self.name, "under": self.under}
+        return answer, replace(episode, facts=noted)
+
+    def example(self, game: Game) -> Example:
+        """The game's board as an example; the number of marks tells the game's boards apart."""
+        return self._task.position(f"play-{self.name}-{game.id}-{marks(game.board)}", game.board)
+
+    def warm_up(self) -> None:
+        """Reply once to the empty board, uncounted: the beginning that all prompts share is kept then."""
+        self.ask(Game(self.name), "greedy")
+
+    def _rollout(self, example: Example, decoding: Decoding, attempt: int) -> Rollout:
+        greedy = decoding == "greedy"
+        with torch.no_grad():
+            batches = self.agent.sampler.groups(
+                [example], 0 if greedy else 1, ("play", attempt), greedy=greedy
+            )
+            ((rollout,),) = next(iter(batches))
+        return replace(rollout, sample=attempt)
+
+    def _answer(
+        self, game: Game, rollout: Rollout, chances: list[float], decoding: Decoding, seconds: float
+    ) -> Answer:
+        judgement, prompt = rollout.judgement, self.agent.chat.render(rollout.example)
+        call, moved = judgement.call, judgement.outcome in self._task.milestones["legal"]
+        return Answer(
+            board=game.board,
+            decoding=decoding,
+            attempt=rollout.sample,
+            outcome=str(judgement.outcome),
+            why=judgement.facts.get("why"),
+            call=None if call is None else {"name": call.name, "arguments": dict(call.arguments)},
+            best=best_squares(begun_by_x(game.board)),
+            square=judgement.facts["square"] if moved else None,
+            chances=tuple(chances),
+            seconds=seconds,
+            named=judgement.facts.get("square"),
+            prompt=prompt,
+            prompt_sha256=prompt_hash(prompt),
+            prompt_tokens=len(rollout.prompt),
+            reply=rollout.text,
+            n_tokens=len(rollout.completion.tokens),
+            finish=rollout.completion.finish,
+        )
+
+
+def move_chances(agent: Agent, example: Example) -> list[float]:
+    """The probability, at the decoding temperature, that the reply is exactly the call of each square, [9].
+
+    Exactly: in the tokens by which the template writes that call, its stop token included.  One pass scores
+    all nine.
+    """
+    chat, decoding = agent.chat, agent.sampler.decoding
+    prompt = chat.encode(example)
+    calls = [chat.answer(example, call_turn(call)) for call in chat.task.candidate_calls(example)]
+    with torch.no_grad():
+        logp_ST = agent.sampler.engine.logprobs([prompt] * len(calls), calls, decoding.temperature)
+    chances_S = logp_ST.double().sum(1).exp().tolist()
+    # A reply is cut before it could be a call that is longer than the limit.
+    return [p if len(c) <= decoding.max_new_tokens else 0.0 for p, c in zip(chances_S, calls, strict=True)]
+
+
+def load_player(name: str, folder: Path, task: TicTacToe, settings: PlaySettings) -> PolicyPlayer:
+    """Load the policy in ``folder`` and let it reply once, so that the next reply is quick.
+
+    Raises:
+        NinegridError: it cannot be loaded, or its prompt does not show the tools.
+    """
+    player = PolicyPlayer(name, open_agent(folder, task, settings), task, settings.reward)
+    player.warm_up()
+    return player
