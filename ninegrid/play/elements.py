@@ -49,6 +49,12 @@ def set_badge(element: TextElement, outcome: str, colours: Mapping[str, str]) ->
     element.style(replace=f"background: {colour}; color: {readable_on(colour)}")
 
 
+def button(label: str, act: Any, *, main: bool = False) -> ui.button:
+    """A button; the ``main`` one of a group stands out."""
+    made = ui.button(label, on_click=act, color="primary" if main else None)
+    return made.props("no-caps unelevated dense" if main else "no-caps outline dense")
+
+
 def toggle(label: str, options: Mapping[str, str], value: str, choose: Any) -> ui.toggle:
     """A labelled row of buttons of which one is pressed; ``choose`` is called with the new value."""
     with box(classes="choice"):

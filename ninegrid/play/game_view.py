@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nicegui import ui
-
 from ninegrid.play.answer_view import AnswerView
-from ninegrid.play.elements import box, percent, set_attributes, text
+from ninegrid.play.elements import box, button, percent, set_attributes, text
 from ninegrid.play.game import Answer, Game
 from ninegrid.play.room import POLICIES, Room
 from ninegrid.play.session import Session
@@ -64,25 +62,24 @@ class GameView:
         self._squares, self._numbers, self._marks, self._shares = [], [], [], []
         with box(classes="board", role="group", aria_label="Board"):
             for square in SQUARES:
-                button = box("button", "square", type="button", data_square=str(square))
-                button.on("click", lambda square=square: self._session.play(self._index, square))
-                with button:
+                drawn = box("button", "square", type="button", data_square=str(square))
+                drawn.on("click", lambda square=square: self._session.play(self._index, square))
+                with drawn:
                     self._numbers.append(text("span", str(square), "number"))
                     self._marks.append(text("span", classes="mark"))
                     self._shares.append(text("span", classes="share"))
-                self._squares.append(button)
+                self._squares.append(drawn)
 
     def _failure(self) -> None:
         self._failed = box(classes="failure", role="alert")
         with self._failed:
             self._problem = text("p")
             with box(classes="buttons"):
-                again = ui.button("Ask again", on_click=lambda: self._session.ask_again(self._index))
-                again.props("no-caps unelevated dense").tooltip("A new draw from the same distribution")
-                instead = ui.button(
-                    "Random legal move instead", on_click=lambda: self._session.substitute(self._index)
-                )
-                instead.props("no-caps outline dense")
+                button("Ask again", self._again, main=True).tooltip("A new draw")
+                button("Random legal move instead", lambda: self._session.substitute(self._index))
+
+    def _again(self) -> None:
+        self._session.ask_again(self._index)
 
     def _status_text(self, game: Game, asking: bool) -> str:
         seat = self._room.seats.get(game.opponent)
@@ -95,7 +92,7 @@ class GameView:
     def _update_squares(self, game: Game, asking: bool) -> None:
         answer = shown_answer(game) if self._session.choices.heat else None
         last = game.moves[-1] if game.moves else None
-        for square, button in zip(SQUARES, self._squares, strict=True):
+        for square, drawn in zip(SQUARES, self._squares, strict=True):
             mark = game.board[square - 1]
             share = None if answer is None else answer.chances[square - 1]
             classes = ["square", *([] if mark == FREE else ["taken", mark.lower()])]
@@ -103,11 +100,11 @@ class GameView:
             classes += ["last"] if last and last.square == square else []
             classes += ["refused"] if game.failed and game.failed.named == square else []
             classes += ["open"] if mark == FREE and game.turn == "O" and not asking else []
-            button.classes(replace=" ".join(classes))
-            button.style(replace=f"--share: {0 if share is None else share:.4f}")
+            drawn.classes(replace=" ".join(classes))
+            drawn.style(replace=f"--share: {0 if share is None else share:.4f}")
             self._marks[square - 1].set_text("" if mark == FREE else mark)
             self._shares[square - 1].set_text("" if share is None else percent(share))
-            set_attributes(button, {"aria-label": _label(square, mark, share)})
+            set_attributes(drawn, {"aria-label": _label(square, mark, share)})
 
     def _caption_text(self, game: Game) -> str:
         answer = shown_answer(game) if self._session.choices.heat else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import events, ui
 
-from ninegrid.play.elements import box, colours_of, style_sheet, text, toggle
+from ninegrid.play.elements import box, button, colours_of, style_sheet, text, toggle
 from ninegrid.play.game_view import GameView
 from ninegrid.play.recorded_view import RecordedView
 from ninegrid.play.room import POLICIES, Room
@@ -51,7 +51,8 @@ class Page:
         self._colours = colours_of(room.task)
         self._games: list[GameView] = []
         self._opponents: list[str] = []
-        toggle("Show", TAB_NAMES, session.choices.tab, lambda tab: session.choose(tab=tab)).classes("tabs")
+        with box("nav", "tabs"):
+            self._tabs = toggle("View", TAB_NAMES, session.choices.tab, lambda tab: session.choose(tab=tab))
         with box("main"):
             self._play = box(classes="panel")
             with self._play:
@@ -83,8 +84,11 @@ class Page:
             self._first = toggle("Begins", FIRST, choices.first, lambda v: choose(first=v))
             self._decoding = toggle("Replies", REPLIES, choices.decoding, lambda v: choose(decoding=v))
             self._heat = toggle("Probabilities", HEAT, "on" if choices.heat else "off", self._show_heat)
-            ui.button("New game", on_click=lambda: self._session.restart()).props("no-caps unelevated dense")
+            button("New game", self._new_game)
         text("p", f"Keys: 1–9 move, n new game, b other board. {MANNERS}", "muted small")
+
+    def _new_game(self) -> None:
+        self._session.restart()
 
     def _show_heat(self, value: str) -> None:
         self._session.choose(heat=value == "on")
@@ -92,6 +96,7 @@ class Page:
     def _update(self) -> None:
         """Draw what has changed."""
         choices = self._session.choices
+        self._tabs.set_value(choices.tab)
         self._opponent.set_value(choices.opponent)
         self._play.set_visibility(choices.tab == "play")
         self._recorded_panel.set_visibility(choices.tab == "recorded")

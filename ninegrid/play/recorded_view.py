@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import background_tasks, ui
 
 from ninegrid.evaluation.episodes import Episode
-from ninegrid.play.elements import badge, box, text, toggle
+from ninegrid.play.elements import badge, box, button, text, toggle
 from ninegrid.play.game import prompt_hash
 from ninegrid.play.recorded import ANY, count_changes, is_flip, next_flip, select
 from ninegrid.play.room import Room
@@ -89,8 +89,8 @@ class RecordedView:
     def _steps(self) -> None:
         with box(classes="controls steps"):
             for label, act in (("Previous", lambda: self.step(-1)), ("Next", lambda: self.step(1))):
-                ui.button(label, on_click=act).props("no-caps outline dense")
-            ui.button("Next flip", on_click=self.flip).props("no-caps unelevated dense")
+                button(label, act)
+            button("Next flip", self.flip, main=True)
             self._where = text("span", classes="muted", role="status")
             text("span", "Keys: ← → f", "muted small keys")
 
@@ -110,8 +110,7 @@ class RecordedView:
             told += ["a flip" if is_flip(self._room.pairs[place]) else "same score"]
             text("p", ", ".join(told), "small")
             board = "".join(mark for row in example.data["board"] for mark in row)
-            play_on = ui.button("Play on from here", on_click=lambda: self._session.play_on(board))
-            play_on.props("no-caps unelevated dense")
+            button("Play on from here", lambda: self._session.play_on(board))
         for side, episode in pair.items():
             self._side(SIDES[side], episode)
         with box("details", "prompt wide"):

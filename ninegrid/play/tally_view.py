@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nicegui import ui
 
-from ninegrid.play.elements import box, text
+from ninegrid.play.elements import box, button, text
 from ninegrid.play.room import POLICIES, Room
 from ninegrid.play.words import PLAYERS, outcome_text
 from ninegrid.report.palette import readable_on
@@ -25,8 +25,7 @@ class TallyView:
             text("p", ABOUT, "muted small")
             self._table = box(classes="tables")
             self._problem = text("p", classes="bad small")
-            export = ui.button("Export as episodes", on_click=self._export).props("no-caps outline dense")
-            export.tooltip("JSON lines, as data/*/episodes.jsonl")
+            button("Export as episodes", self._export).tooltip("JSON lines, as data/*/episodes.jsonl")
         self.update()
 
     def update(self) -> None:
