@@ -5,11 +5,11 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help packages setup repro test lint ui serve bench lock
+.PHONY: help packages setup repro test lint ui play serve bench lock
 
 # Which Python makes .venv; if empty, the first suitable one on the PATH.
 PYTHON ?=
-# Of `make ui` and `make serve`; each has its own if empty.
+# Of `make ui`, `make play` and `make serve`; each has its own if empty.
 PORT ?=
 
 PIP := python -m pip --disable-pip-version-check -qq
@@ -70,6 +70,9 @@ ui: setup ## look at the runs in MLflow, at port 5000 or: make ui PORT=N
 
 serve: setup ## answer OpenAI clients with the trained policy, at port 8000 or: make serve PORT=N
 	@$(IN_VENV) exec python -m ninegrid.serving --port $(or $(PORT),8000)
+
+play: setup ## play against what was trained, at port 8080 or: make play PORT=N
+	@$(IN_VENV) exec python -m ninegrid.play --port $(or $(PORT),8080)
 
 bench: repro ## measure speed and memory, beside TRL (about 40 minutes); prints tables, keeps nothing
 	@$(IN_VENV) python -m benchmarks

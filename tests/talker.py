@@ -34,12 +34,24 @@ WORDS = ("<unk>", *"123456789XO.", "system", "user", "assistant", "first", "seco
 STOP = "<|im_end|>"
 
 
-def write_talker(folder: Path, seed: int = 0) -> Path:
-    """Write the model into ``folder`` as a transformers folder."""
+def write_talker(
+    folder: Path,
+    seed: int = 0,
+    replies: Sequence[str] = REPLIES,
+    said: Sequence[str] | None = None,
+    sharpness: float = 1.0,
+) -> Path:
+    """Write the model into ``folder`` as a transformers folder.
+
+    Args:
+        replies: the complete replies that are single tokens.
+        said: those of them that it is taught to say, if not all.
+        sharpness: multiplies its logits.
+    """
     words = {word: index for index, word in enumerate(WORDS)}
     raw = Tokenizer(WordLevel(words, unk_token="<unk>"))
     raw.pre_tokenizer = Whitespace()
-    raw.add_tokens([AddedToken(reply, normalized=False) for reply in REPLIES])
+    raw.add_tokens([AddedToken(reply, normalized=False) for reply in replies])
     raw.add_special_tokens(["<|im_start|>", STOP])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=STOP, pad_token=STOP)
     torch.manual_seed(seed)
@@ -57,7 +69,9 @@ def write_talker(folder: Path, seed: int = 0) -> Path:
         tie_word_embeddings=False,
     )
     model = LlamaForCausalLM(config)
-    teach_to_stop(model, tokenizer, REPLIES)
+    teach_to_stop(model, tokenizer, replies if said is None else said)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(sharpness)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -53,7 +53,7 @@ class Page:
         self._opponents: list[str] = []
         with box("nav", "tabs"):
             self._tabs = toggle("View", TAB_NAMES, session.choices.tab, lambda tab: session.choose(tab=tab))
-        with box("main"):
+        with box():
             self._play = box(classes="panel")
             with self._play:
                 self._controls()

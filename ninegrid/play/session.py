@@ -97,10 +97,8 @@ class Session:
         self.go()
 
     def play_on(self, board: Board) -> None:
-        """Begin a game with X to move on ``board``, against a policy: both, unless one is chosen."""
-        if self.choices.opponent not in ("trained", "baseline"):
-            self.choices = replace(self.choices, opponent=BOTH)
-        self.choices = replace(self.choices, tab="play")
+        """Begin a game with X to move on ``board`` against each of the two policies."""
+        self.choices = replace(self.choices, opponent=BOTH, tab="play")
         self.restart(board, "X")
 
     def go(self) -> None:
