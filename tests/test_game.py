@@ -16,8 +16,8 @@ from ninegrid.report.drawing import safe_drawing
 from ninegrid.tasks.dataset import BoardSettings, build_dataset, check_leaks, is_flat
 from ninegrid.tasks.protocol import CallOutcome, Consultation, Interactive, Judgement, Observation, ToolCall
 from ninegrid.tasks.tictactoe import TicTacToe, TicTacToeGame
-from ninegrid.tasks.tictactoe.board import EMPTY_BOARD, best_squares, place
-from ninegrid.tasks.tictactoe.openings import all_openings, told
+from ninegrid.tasks.tictactoe.board import EMPTY_BOARD, begun_by_x, best_squares, place
+from ninegrid.tasks.tictactoe.openings import all_openings
 from ninegrid.tasks.tictactoe.opponents import draw_square, mixed_move, perfect_move, random_move
 from ninegrid.tasks.tictactoe.players import PLAYERS
 from ninegrid.tasks.tictactoe.task import board_of, example_of
@@ -51,9 +51,9 @@ def test_openings_are_all_boards_that_random_play_reaches() -> None:
 def test_who_follows_sees_its_own_marks_as_x() -> None:
     for board in all_openings(1, 3, "second"):
         assert board.count("O") == board.count("X") + 1
-        assert told(board).count("X") == board.count("O")  # the rules' X moved first
-    assert told("O........") == "X........"
-    assert told("OX.......") == "OX......."
+        assert begun_by_x(board).count("X") == board.count("O")  # the rules' X moved first
+    assert begun_by_x("O........") == "X........"
+    assert begun_by_x("OX.......") == "OX......."
 
 
 def test_a_draw_is_repeatable_distinct_and_within_what_was_asked_for() -> None:
@@ -129,7 +129,7 @@ def test_expectations_are_the_means_of_games_that_were_played(player: str) -> No
     counts = Counter[str]()
     for _ in range(n):
         run = GAME.begin(example, [rng.random() for _ in range(10)])
-        board = told(board_of(example))
+        board = begun_by_x(board_of(example))
         step: Any = None
         while not isinstance(step, Judgement):
             choices = PLAYERS[player].choices(board)
@@ -286,9 +286,9 @@ def test_a_first_move_by_itself_is_judged_by_perfect_play() -> None:
 
 def test_the_worked_examples_are_played_on_well() -> None:
     for worked in GAME.worked_examples():
-        board = place(told(board_of(worked.example)), GAME.wording.square(worked.call))
+        board = place(begun_by_x(board_of(worked.example)), GAME.wording.square(worked.call))
         for later in worked.after:
-            shown = told(board_of(later.example))
+            shown = begun_by_x(board_of(later.example))
             assert sum(a != b for a, b in zip(board, shown, strict=True)) == 1  # O has moved
             assert GAME.wording.square(later.call) in best_squares(shown)
     assert [len(worked.after) for worked in GAME.worked_examples()] == [0, 1, 1, 1]

@@ -63,5 +63,5 @@ def play_task(settings: PlaySettings) -> TicTacToe:
             f"task._target_ = {settings.task.target!r}: the play page plays tic-tac-toe, one move a prompt",
             hint="python -m ninegrid.params task=tictactoe",
         )
-    settings.reward.check(task.outcomes)
+    settings.reward.check(task)
     return task

@@ -31,6 +31,7 @@ from ninegrid.tasks.tictactoe.board import (
     Board,
     O,
     X,
+    begun_by_x,
     best_squares,
     free_squares,
     is_finished,
@@ -40,7 +41,7 @@ from ninegrid.tasks.tictactoe.board import (
     value,
 )
 from ninegrid.tasks.tictactoe.draw_games import draw_games
-from ninegrid.tasks.tictactoe.openings import Start, all_openings, draw_openings, plays, seen, told
+from ninegrid.tasks.tictactoe.openings import Start, all_openings, draw_openings, plays, seen
 from ninegrid.tasks.tictactoe.opponents import (
     Match,
     Move,
@@ -164,7 +165,7 @@ class TicTacToeGame(TicTacToe):
 
     def judge(self, example: Example, call: ToolCall) -> Judgement:
         """What a first move leads to if both play perfectly from there on."""
-        board, square = told(board_of(example)), self.wording.square(call)
+        board, square = begun_by_x(board_of(example)), self.wording.square(call)
         if square not in free_squares(board):
             return Judgement(GameOutcome.OCCUPIED.value, call, {"square": square})
         worth = value(place(board, square)) * (1 if to_move(board) == X else -1)
@@ -184,13 +185,13 @@ class TicTacToeGame(TicTacToe):
 
     def expected_outcomes(self, player: str, example: Example) -> Mapping[str, float]:
         """Exact, over every course that a game can take; against ``self`` the player meets itself."""
-        return self._matches[player].outcomes(told(board_of(example)))
+        return self._matches[player].outcomes(begun_by_x(board_of(example)))
 
     def stratum(self, example: Example) -> str:
         return f"marks={marks(board_of(example))}"
 
     def kind(self, example: Example) -> str:
-        board = told(board_of(example))
+        board = begun_by_x(board_of(example))
         worth = value(board) * (1 if to_move(board) == X else -1)
         hope = ("lost against perfect play", "drawn by perfect play", "won by perfect play")[worth + 1]
         return f"{'moves first' if to_move(board) == X else 'moves second'}, {hope}"
@@ -200,7 +201,7 @@ class TicTacToeGame(TicTacToe):
         return draw_games(board_of(example), {name: facts.get("moves", []) for name, facts in runs.items()})
 
     def _gone_on(self, worked: WorkedExample) -> Sequence[WorkedExample]:
-        board = place(told(board_of(worked.example)), self.wording.square(worked.call))
+        board = place(begun_by_x(board_of(worked.example)), self.wording.square(worked.call))
         if is_finished(board):
             return ()
         board = place(board, best_squares(board)[0])
@@ -230,7 +231,7 @@ class Run:
     def __init__(self, game: TicTacToeGame, example: Example, draws: Sequence[float]) -> None:
         self._game, self._example = game, example
         self._draws = iter(draws)
-        self._board = told(board_of(example))
+        self._board = begun_by_x(board_of(example))
         self._mark = to_move(self._board)
         self._moves: list[int] = []
         self._strayed = 0

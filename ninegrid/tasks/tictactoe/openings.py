@@ -33,11 +33,6 @@ def seen(board: Board, mark: str) -> Board:
     return board if mark == X else board.translate(_SWAPPED)
 
 
-def told(board: Board) -> Board:
-    """A board in its player's eyes as the rules know it: X moved first."""
-    return board if board.count(X) == board.count(O) else board.translate(_SWAPPED)
-
-
 def plays(start: Start, played: int) -> bool:
     """Whether the player whose turn it is after ``played`` moves is one that is asked for."""
     return start == "both" or (played % 2 == 0) == (start == "first")
