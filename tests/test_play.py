@@ -29,13 +29,17 @@ from ninegrid.play.room import Room
 from ninegrid.play.session import OPPONENTS, Session
 from ninegrid.play.settings import PlaySettings, play_task, read_settings
 from ninegrid.play.tabs import KEPT, Tabs
+from ninegrid.play.talk import question, single_moves
 from ninegrid.play.tally import Tally
 from ninegrid.play.words import OUTCOMES, PLAYERS
+from ninegrid.policy.agent import Agent, open_agent
+from ninegrid.policy.rollout import Rollout
+from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import read_examples
-from ninegrid.tasks.tictactoe import TicTacToe
+from ninegrid.tasks.tictactoe import TicTacToe, TicTacToeGame
 from ninegrid.tasks.tictactoe.board import EMPTY_BOARD, best_squares, free_squares
 from tests.conftest import ROOT, made_once
-from tests.playing import CENTRE, WRITTEN, make_loop, overrides
+from tests.playing import CENTRE, WRITTEN, loop_settings, make_loop, overrides
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +64,12 @@ def trained(loop: Path) -> PolicyPlayer:
     return load_player("trained", loop / "policy", play_task(settings), settings)
 
 
-def answer(board: str, square: int | None, outcome: str = "legal") -> Answer:
+def answer(board: str, square: int | None, outcome: str = "legal", tokens: tuple[int, ...] = ()) -> Answer:
     """A reply as a player would give it."""
-    return Answer(board, "greedy", 0, outcome, None, None, (5,), square, (1 / 9,) * 9, 0.1, reply="…")
+    chances = (1 / 9,) * 9
+    return Answer(
+        board, "greedy", 0, outcome, None, None, (5,), square, chances, 0.1, reply="…", tokens=tokens
+    )
 
 
 # --- games -----------------------------------------------------------------------------------------------
@@ -149,7 +156,7 @@ def test_prompts_are_verified_and_a_difference_is_told(
 def test_probabilities_are_those_of_scoring_each_call_by_itself(trained: PolicyPlayer) -> None:
     """The reference is transformers' own forward pass over prompt and call, one by one."""
     example = trained.example(Game("trained", start="X...O...."))
-    chances = move_chances(trained.agent, example)
+    chances = move_chances(trained.agent, trained.question(Game("trained", start="X...O....")))
     tokenizer, model = trained.agent.policy.tokenizer, trained.agent.policy.model
     prompt = trained.agent.chat.encode(example)
     for written, chance in zip(WRITTEN[:9], chances, strict=True):
@@ -164,7 +171,7 @@ def test_probabilities_are_those_of_scoring_each_call_by_itself(trained: PolicyP
 def test_samples_come_as_often_as_their_probability_says(trained: PolicyPlayer) -> None:
     """1,000 draws on one board: the share of each call lies within five standard errors."""
     example = trained.example(Game("trained", start="X...O...."))
-    chances = move_chances(trained.agent, example)
+    chances = move_chances(trained.agent, trained.question(Game("trained", start="X...O....")))
     with torch.no_grad():
         ((rollouts,),) = trained.agent.sampler.groups([example], 1000, ("test",))
     for written, chance in zip(WRITTEN[:9], chances, strict=True):
@@ -176,7 +183,7 @@ def test_a_call_that_the_limit_would_cut_has_no_probability(trained: PolicyPlaye
     sampler = trained.agent.sampler
     short = replace(trained.agent, sampler=copy.copy(sampler))
     short.sampler.decoding = replace(sampler.decoding, max_new_tokens=1)
-    assert move_chances(short, trained.example(Game("trained"))) == [0.0] * 9
+    assert move_chances(short, trained.question(Game("trained"))) == [0.0] * 9
 
 
 def test_another_attempt_is_another_draw_and_a_greedy_one_is_not(trained: PolicyPlayer) -> None:
@@ -489,7 +496,7 @@ def test_another_task_is_refused_with_the_next_command(settings: PlaySettings) -
 
 
 def test_everything_has_words(task: TicTacToe) -> None:
-    assert set(OUTCOMES) == set(task.outcomes)
+    assert set(OUTCOMES) == {*task.outcomes, *TicTacToeGame.outcomes}
     assert {player for players in OPPONENTS.values() for player in players} == set(PLAYERS)
 
 
@@ -523,3 +530,64 @@ def test_the_page_does_not_wait_for_heavy_libraries(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert found.stdout.strip() == "[]", found.stderr
+
+
+# --- whole games -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def game_agent(loop: Path) -> Agent:
+    settings = loop_settings(loop)
+    return open_agent(loop / "policy", TicTacToeGame(view="lines"), settings)
+
+
+def played(rollout: Rollout, turns: int) -> Game:
+    """The same game on the page, up to the policy's move number ``turns``, which is yet to come."""
+    start = "".join(mark for row in rollout.example.data["board"] for mark in row)
+    game = Game("trained", "X", start)
+    squares = rollout.judgement.facts["moves"]
+    for index in range(turns):
+        turn = rollout.turns[index]
+        said = rollout.completion.tokens[turn.start : turn.stop]
+        game = game.answered(answer(game.board, squares[2 * index], tokens=said))
+        game = game.human(squares[2 * index + 1])
+    return game
+
+
+def test_a_game_is_asked_about_as_training_asks(game_agent: Agent) -> None:
+    """At every move of games that were sampled as in training, the page's prompt has the very same ids."""
+    task = game_agent.chat.task
+    assert isinstance(task, TicTacToeGame)
+    batches = game_agent.sampler.groups(task.generate(12, 5), 8, ("t",))
+    rollouts = [r for batch in batches for group in batch for r in group if len(r.turns) > 1]
+    assert max(len(r.turns) for r in rollouts) >= 3
+    for rollout in rollouts:
+        for index, turn in enumerate(rollout.turns):
+            game = played(rollout, index)
+            asked = question(game_agent.chat, task, game, task.position("b", game.board))
+            assert [*asked.ids] == [*rollout.prompt, *rollout.completion.tokens[: turn.start]]
+
+
+def test_a_random_move_in_place_of_a_reply_begins_a_new_conversation(game_agent: Agent) -> None:
+    task = game_agent.chat.task
+    assert isinstance(task, TicTacToeGame)
+    game = Game("trained", "X").answered(answer("." * 9, 5, tokens=(1, 2, 3))).human(1)
+    game = game.substituted(9).human(2)
+    asked = question(game_agent.chat, task, game, task.position("b", game.board))
+    assert list(asked.ids) == game_agent.chat.encode(task.position("b", "OO..X...X"))
+
+
+def test_moves_of_whole_games_are_judged_and_counted_as_single_moves(game_agent: Agent) -> None:
+    task = TicTacToeGame(view="lines", mark="O")
+    moves = single_moves(task)
+    assert type(moves) is TicTacToe
+    assert (moves.system(), moves.tools, moves.outcomes) == (task.system(), task.tools, TicTacToe.outcomes)
+    assert single_moves(moves) is moves
+    player = PolicyPlayer(
+        "trained", game_agent, single_moves(game_agent.chat.task), RewardTable(dict(moves.score))
+    )
+    told, episode = player.ask(Game("trained"), "sampled")
+    assert told.outcome in TicTacToe.outcomes
+    assert episode.outcome == told.outcome
+    assert told.prompt is not None and told.prompt_sha256 == prompt_hash(told.prompt)
+    assert told.tokens and sum(told.chances) <= 1 + 1e-6

@@ -57,7 +57,7 @@ class AnswerView:
         self._meaning.set_text(outcome_text(answer.outcome).text)
         self._call.set_text(call_text(answer))
         self._reply.set_text(visible(answer.reply or ""))
-        score = number(self._room.task.score[answer.outcome], 1)
+        score = number(self._room.moves.score[answer.outcome], 1)
         why = f"{answer.why}. " if answer.why else ""
         self._judged.set_text(f"{why}Best: {squares_text(answer.best)}. Score {score}.")
         named, rest = percent(sum(answer.chances)), percent(answer.anything_else)

@@ -36,6 +36,7 @@ class Answer:
         attempt: how often it had been asked about this board before.
         prompt, prompt_sha256, prompt_tokens: the exact prompt; None for a player that reads none.
         reply: raw text without the stop token; None for a player that writes none.
+        tokens: its ids as sampled.
         n_tokens, finish: of the reply.
         outcome, why, call, best: the judgement.
         named: the square of a call that fits the schema, taken or free.
@@ -59,6 +60,7 @@ class Answer:
     prompt_sha256: str | None = None
     prompt_tokens: int = 0
     reply: str | None = None
+    tokens: tuple[int, ...] = ()
     n_tokens: int = 0
     finish: str = "stop"
 
@@ -184,7 +186,7 @@ def from_json(raw: Mapping[str, Any]) -> Game:
     """
     moves = tuple(Move(**move) for move in raw["moves"])
     answers = tuple(
-        Answer(**{**answer, "best": tuple(answer["best"]), "chances": tuple(answer["chances"])})
+        Answer(**{**answer, **{name: tuple(answer[name]) for name in ("best", "chances", "tokens")}})
         for answer in raw["answers"]
     )
     return Game(**{**raw, "moves": moves, "answers": answers})

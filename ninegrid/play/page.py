@@ -48,7 +48,7 @@ class Page:
 
     def __init__(self, room: Room, session: Session, seats: ui.element) -> None:
         self._room, self._session, self._seats = room, session, seats
-        self._colours = colours_of(room.task)
+        self._colours = {**colours_of(room.task), **colours_of(room.moves)}
         self._games: list[GameView] = []
         self._opponents: list[str] = []
         with box("nav", "tabs"):

@@ -1,7 +1,6 @@
-"""A policy as a player: the prompt, engine and judge of training and evaluation, asked about one board.
+"""A policy as a player: the prompt, engine and judge of training and evaluation, asked about one move.
 
-The seam to games of another shape is `PolicyPlayer.ask`: it is given the game so far and replies.  Here every
-move is a conversation of its own, as in training.
+What it is asked in a game so far is known elsewhere (``talk``).
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from ninegrid.chat.template import call_turn
 from ninegrid.evaluation.episodes import Episode, make_episode
 from ninegrid.play.game import Answer, Decoding, Game, prompt_hash
 from ninegrid.play.settings import PlaySettings
+from ninegrid.play.talk import Question, question, single_moves
 from ninegrid.policy.agent import Agent, open_agent
+from ninegrid.policy.conversation import Conversation, Draws, Reader, SingleReply
 from ninegrid.policy.loading import weights_sha256
 from ninegrid.policy.rollout import Rollout
 from ninegrid.reward import RewardTable
@@ -33,7 +34,7 @@ class PolicyPlayer:
     Args:
         name: of the player, noted in its episodes.
         agent: the policy with its prompt, engine and judge.
-        task: the agent's.
+        moves: judges single moves; the agent's task, unless that is whole games.
         table: the reward that its episodes are given beside the score.
 
     Attributes:
@@ -42,8 +43,8 @@ class PolicyPlayer:
             together with these.
     """
 
-    def __init__(self, name: str, agent: Agent, task: TicTacToe, table: RewardTable) -> None:
-        self.name, self.agent, self._task, self._table = name, agent, task, table
+    def __init__(self, name: str, agent: Agent, moves: TicTacToe, table: RewardTable) -> None:
+        self.name, self.agent, self._moves, self._table = name, agent, moves, table
         self.weights = weights_sha256(agent.policy.model)
         conditions = {**agent.chat.fingerprint(), **asdict(agent.sampler.decoding), "weights": self.weights}
         self.under = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:16]
@@ -55,36 +56,55 @@ class PolicyPlayer:
             TrainingError: the policy's log-probs are not finite.
         """
         started = time.perf_counter()
-        example = self.example(game)
-        rollout = self._rollout(example, decoding, game.attempts)
-        chances = move_chances(self.agent, example)
-        answer = self._answer(game, rollout, chances, decoding, time.perf_counter() - started)
-        episode = make_episode(rollout, decoding, self._task.score, self._table)
+        asked = self.question(game)
+        rollout = self._rollout(asked, decoding, game.attempts)
+        chances = move_chances(self.agent, asked)
+        answer = self._answer(game, asked, rollout, chances, decoding, time.perf_counter() - started)
+        episode = make_episode(rollout, decoding, self._moves.score, self._table)
         noted = {**episode.facts, "player": self.name, "under": self.under}
         return answer, replace(episode, facts=noted)
 
+    def question(self, game: Game) -> Question:
+        """What the policy is asked now."""
+        chat = self.agent.chat
+        return question(chat, chat.task, game, self.example(game))
+
     def example(self, game: Game) -> Example:
         """The game's board as an example; the number of marks tells the game's boards apart."""
-        return self._task.position(f"play-{self.name}-{game.id}-{marks(game.board)}", game.board)
+        return self._moves.position(f"play-{self.name}-{game.id}-{marks(game.board)}", game.board)
 
     def warm_up(self) -> None:
         """Reply once to the empty board, uncounted: the beginning that all prompts share is kept then."""
         self.ask(Game(self.name), "greedy")
 
-    def _rollout(self, example: Example, decoding: Decoding, attempt: int) -> Rollout:
-        greedy = decoding == "greedy"
+    def _rollout(self, asked: Question, decoding: Decoding, attempt: int) -> Rollout:
+        """One reply, drawn, read and judged as a `Sampler` does it."""
+        sampler, chat, moves = self.agent.sampler, self.agent.chat, self._moves
+        limit = sampler.decoding.max_new_tokens
+        draws = Draws(("play", attempt), asked.example.id, 0, limit, greedy=decoding == "greedy")
+        course = SingleReply(moves, asked.example)
+        talk = Conversation(chat, Reader(chat, moves), moves, asked.example, course, draws, None)
         with torch.no_grad():
-            batches = self.agent.sampler.groups(
-                [example], 0 if greedy else 1, ("play", attempt), greedy=greedy
+            sampler.engine.sample(
+                [talk.begin(asked.ids)],
+                stop=chat.stop_ids,
+                max_new_tokens=limit,
+                temperature=sampler.decoding.temperature,
             )
-            ((rollout,),) = next(iter(batches))
-        return replace(rollout, sample=attempt)
+        return replace(talk.finish(), sample=attempt)
 
     def _answer(
-        self, game: Game, rollout: Rollout, chances: list[float], decoding: Decoding, seconds: float
+        self,
+        game: Game,
+        asked: Question,
+        rollout: Rollout,
+        chances: list[float],
+        decoding: Decoding,
+        seconds: float,
     ) -> Answer:
-        judgement, prompt = rollout.judgement, self.agent.chat.render(rollout.example)
-        call, moved = judgement.call, judgement.outcome in self._task.milestones["legal"]
+        judgement, chat = rollout.judgement, self.agent.chat
+        prompt = chat.template.render(chat.tokenizer, asked.messages, chat.task.tools)
+        call, moved = judgement.call, judgement.outcome in self._moves.milestones["legal"]
         return Answer(
             board=game.board,
             decoding=decoding,
@@ -101,22 +121,22 @@ class PolicyPlayer:
             prompt_sha256=prompt_hash(prompt),
             prompt_tokens=len(rollout.prompt),
             reply=rollout.text,
+            tokens=rollout.completion.tokens,
             n_tokens=len(rollout.completion.tokens),
             finish=rollout.completion.finish,
         )
 
 
-def move_chances(agent: Agent, example: Example) -> list[float]:
+def move_chances(agent: Agent, asked: Question) -> list[float]:
     """The probability, at the decoding temperature, that the reply is exactly the call of each square, [9].
 
     Exactly: in the tokens by which the template writes that call, its stop token included.  One pass scores
     all nine.
     """
     chat, decoding = agent.chat, agent.sampler.decoding
-    prompt = chat.encode(example)
-    calls = [chat.answer(example, call_turn(call)) for call in chat.task.candidate_calls(example)]
+    calls = [chat.answer(asked.example, call_turn(call)) for call in chat.task.candidate_calls(asked.example)]
     with torch.no_grad():
-        logp_ST = agent.sampler.engine.logprobs([prompt] * len(calls), calls, decoding.temperature)
+        logp_ST = agent.sampler.engine.logprobs([asked.ids] * len(calls), calls, decoding.temperature)
     chances_S = logp_ST.double().sum(1).exp().tolist()
     # A reply is cut before it could be a call that is longer than the limit.
     return [p if len(c) <= decoding.max_new_tokens else 0.0 for p, c in zip(chances_S, calls, strict=True)]
@@ -128,6 +148,8 @@ def load_player(name: str, folder: Path, task: TicTacToe, settings: PlaySettings
     Raises:
         NinegridError: it cannot be loaded, or its prompt does not show the tools.
     """
-    player = PolicyPlayer(name, open_agent(folder, task, settings), task, settings.reward)
+    moves = single_moves(task)
+    table = settings.reward if moves is task else RewardTable(dict(moves.score))
+    player = PolicyPlayer(name, open_agent(folder, task, settings), moves, table)
     player.warm_up()
     return player

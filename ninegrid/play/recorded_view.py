@@ -16,7 +16,7 @@ from ninegrid.play.room import Room
 from ninegrid.play.session import Session
 from ninegrid.play.words import outcome_text
 from ninegrid.report.text import number, visible
-from ninegrid.tasks.protocol import ToolCall
+from ninegrid.tasks.protocol import Example, Interactive, ToolCall
 
 SIDES = {"before": "Before: untrained", "after": "After: trained"}
 
@@ -104,8 +104,7 @@ class RecordedView:
         pair = dict(zip(SIDES, self._room.pairs[place], strict=True))
         example = self._room.task.parse(pair["before"].example)
         with box(classes="drawing"):
-            calls = {side: _call(episode) for side, episode in pair.items()}
-            ui.html(self._room.task.draw(example, calls), sanitize=False)
+            ui.html(self._drawing(example, pair), sanitize=False)
             told = [example.id, pair["before"].decoding, self._room.task.kind(example)]
             told += ["a flip" if is_flip(self._room.pairs[place]) else "same score"]
             text("p", ", ".join(told), "small")
@@ -117,6 +116,12 @@ class RecordedView:
             text("summary", "Exact prompt of this board")
             shown, sha = text("pre"), text("p", classes="sha small")
         background_tasks.create(self._show_prompt(example, shown, sha))
+
+    def _drawing(self, example: Example, pair: Mapping[str, Episode]) -> str:
+        task = self._room.task
+        if isinstance(task, Interactive):
+            return task.draw_runs(example, {side: episode.facts for side, episode in pair.items()})
+        return task.draw(example, {side: _call(episode) for side, episode in pair.items()})
 
     def _side(self, title: str, episode: Episode) -> None:
         with box("section", "reply"):

@@ -18,6 +18,7 @@ from ninegrid.play.game import Answer, Decoding, Game
 from ninegrid.play.recorded import read_pairs
 from ninegrid.play.reference import REFERENCE, ReferencePlayer
 from ninegrid.play.settings import PlaySettings
+from ninegrid.play.talk import single_moves
 from ninegrid.play.tally import FILE, Tally
 from ninegrid.tasks.protocol import Example
 from ninegrid.tasks.tictactoe import TicTacToe
@@ -50,17 +51,21 @@ class Room:
 
     Args:
         settings, task: as for the stages.
+
+    Attributes:
+        moves: the task by which single moves are judged and counted.
     """
 
     def __init__(self, settings: PlaySettings, task: TicTacToe) -> None:
         self.settings, self.task = settings, task
+        self.moves = single_moves(task)
         self.folder = settings.paths.state_folder(STATE)
-        self.tally = Tally(self.folder / FILE, task)
+        self.tally = Tally(self.folder / FILE, self.moves)
         self.seats = {name: Seat() for name in POLICIES}
         self.pairs: list[Pair] = []
         self.no_pairs = ""
         self.listeners: set[Callable[[], None]] = set()
-        self._references = {name: ReferencePlayer(task, player) for name, player in REFERENCE.items()}
+        self._references = {name: ReferencePlayer(self.moves, player) for name, player in REFERENCE.items()}
         self._policies: dict[str, PolicyPlayer] = {}
         self._settled = {name: asyncio.Event() for name in POLICIES}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="model")

@@ -60,7 +60,7 @@ def play_task(settings: PlaySettings) -> TicTacToe:
     task = load_task(settings.task)
     if not isinstance(task, TicTacToe):
         raise SettingsError(
-            f"task._target_ = {settings.task.target!r}: the play page plays tic-tac-toe, one move a prompt",
+            f"task._target_ = {settings.task.target!r}: the play page plays tic-tac-toe",
             hint="python -m ninegrid.params task=tictactoe",
         )
     settings.reward.check(task)

@@ -61,7 +61,7 @@ class TallyView:
                 for player in counts:
                     text("th", PLAYERS[player].name, scope="col")
             with box("tbody"):
-                for outcome in self._room.task.outcomes:
+                for outcome in self._room.moves.outcomes:
                     with box("tr"):
                         with box("th", scope="row"):
                             text("span", classes="swatch").style(f"background: {self._colours[outcome]}")

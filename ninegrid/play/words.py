@@ -25,6 +25,8 @@ OUTCOMES: Mapping[str, OutcomeText] = {
     "legal": OutcomeText("legal, not best", "A free square that gives away what perfect play could reach."),
     "optimal": OutcomeText("optimal", "A free square that keeps what perfect play could reach."),
     "win": OutcomeText("win", "A free square that completes a line."),
+    "loss": OutcomeText("loss", "The opponent completed a line."),
+    "draw": OutcomeText("draw", "The board is full and nobody has a line."),
 }
 
 
