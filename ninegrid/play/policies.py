@@ -26,6 +26,7 @@ from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example
 from ninegrid.tasks.tictactoe import TicTacToe
 from ninegrid.tasks.tictactoe.board import begun_by_x, best_squares, marks
+from ninegrid.tree.drafter import ORDER
 
 
 class PolicyPlayer:
@@ -74,8 +75,15 @@ class PolicyPlayer:
         return self._moves.position(f"play-{self.name}-{game.id}-{marks(game.board)}", game.board)
 
     def warm_up(self) -> None:
-        """Reply once to the empty board, uncounted: the beginning that all prompts share is kept then."""
-        self.ask(Game(self.name), "greedy")
+        """Spare the first replies what can be known before: what all prompts begin with, how calls go on.
+
+        A reply to the empty board, uncounted, leaves the former with the engine; the latter are guesses,
+        which change how many passes a reply takes and never what it is.
+        """
+        example, _ = self.example(Game(self.name)), self.ask(Game(self.name), "greedy")
+        before = self.agent.chat.encode(example)[-ORDER:]
+        engine = self.agent.sampler.engine
+        engine.load([*engine.state(), *([*before, *call] for call in _calls(self.agent, example))])
 
     def _rollout(self, asked: Question, decoding: Decoding, attempt: int) -> Rollout:
         """One reply, drawn, read and judged as a `Sampler` does it."""
@@ -133,13 +141,18 @@ def move_chances(agent: Agent, asked: Question) -> list[float]:
     Exactly: in the tokens by which the template writes that call, its stop token included.  One pass scores
     all nine.
     """
-    chat, decoding = agent.chat, agent.sampler.decoding
-    calls = [chat.answer(asked.example, call_turn(call)) for call in chat.task.candidate_calls(asked.example)]
+    decoding, calls = agent.sampler.decoding, _calls(agent, asked.example)
     with torch.no_grad():
         logp_ST = agent.sampler.engine.logprobs([asked.ids] * len(calls), calls, decoding.temperature)
     chances_S = logp_ST.double().sum(1).exp().tolist()
     # A reply is cut before it could be a call that is longer than the limit.
     return [p if len(c) <= decoding.max_new_tokens else 0.0 for p, c in zip(chances_S, calls, strict=True)]
+
+
+def _calls(agent: Agent, example: Example) -> list[list[int]]:
+    """The calls of all squares in the tokens by which the template writes them."""
+    task = agent.chat.task
+    return [agent.chat.answer(example, call_turn(call)) for call in task.candidate_calls(example)]
 
 
 def load_player(name: str, folder: Path, task: TicTacToe, settings: PlaySettings) -> PolicyPlayer:
