@@ -74,6 +74,24 @@ def test_same_draws_give_the_same_completions(model, temperature):
         np.testing.assert_allclose(one.entropies, other.entropies, atol=1e-4)
 
 
+def test_a_prompt_that_goes_on_runs_what_is_new(model):
+    """Without gradients: the beginning that is known is not run again, and nothing else changes."""
+    start, on = [1, 2, 5, 6, 7, 8, 9, 4], [1, 2, 5, 6, 7, 8, 9, 4, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+    engine = Counted(model)
+    with torch.no_grad():
+        for prompt in (start, on, start[:3], [9, 9, 9]):
+            wanted = [Request(prompt, uniforms(12, "on", s)) for s in range(4)]
+            before = sum(engine.tokens_run)
+            found = sample(engine, wanted)
+            ran = sum(engine.tokens_run) - before
+            for one, other in zip(found, sample(PaddedEngine(model), wanted), strict=True):
+                assert one.tokens == other.tokens
+                np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
+            sampled = sum(len(c.tokens) for c in found)
+            if prompt is on:
+                assert ran <= len(on) - len(start) + 2 + 2 * sampled
+
+
 class Counted(TreeEngine):
     """Counts forward passes and the tokens in them."""
 

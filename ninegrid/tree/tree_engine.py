@@ -168,15 +168,19 @@ class TreeEngine:
         """
         trunk = self._trunks.get(shared, graph=torch.is_grad_enabled())
         if trunk is None:
-            trunk = self._run_trunk(shared, self._embedding.into_grad)
+            # A conversation begins as it did before; a graph has to reach back to the first token.
+            before = None if torch.is_grad_enabled() else self._trunks.beginning(shared)
+            trunk = self._run_trunk(shared, self._embedding.into_grad, before)
             self._trunks.keep(trunk)
         return trunk
 
-    def _run_trunk(self, tokens: list[int], lookup: Lookup) -> Trunk:
-        run = TrunkPass()
-        if tokens:
-            ids = np.asarray(tokens, dtype=np.int64)
-            self._forward(ids, np.arange(len(ids)), run, lookup)
+    def _run_trunk(self, tokens: list[int], lookup: Lookup, before: Trunk | None = None) -> Trunk:
+        start = len(before) if before else 0
+        if start == len(tokens):
+            return before or Trunk([], [])
+        run = TrunkPass(before)
+        ids = np.asarray(tokens, dtype=np.int64)
+        self._forward(ids[start:], np.arange(start, len(ids)), run, lookup)
         return Trunk(tokens, run.layers)
 
     def _score(

@@ -79,16 +79,31 @@ class Trunk:
 
 
 class TrunkPass(Attending):
-    """Runs the trunk: plain causal attention, whose keys and values are remembered."""
+    """Runs the trunk: plain causal attention, whose keys and values are remembered.
 
-    def __init__(self) -> None:
+    Args:
+        before: a trunk that has been run; only what comes after it is.
+    """
+
+    def __init__(self, before: Trunk | None = None) -> None:
+        self._before = before or Trunk([], [])
         self.layers: list[KeysValues] = []
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """See `Attending.attend`."""
-        self.layers.append((keys[0], values[0]))
+        old_keys, old_values = self._before.of_layer(layer, keys[0])
+        self.layers.append((torch.cat([old_keys, keys[0]], 1), torch.cat([old_values, values[0]], 1)))
+        all_keys, all_values = self.layers[-1]
+        first, length = len(self._before), query.shape[2]
+        seen = torch.ones(length, first + length, dtype=torch.bool, device=query.device).tril(first)
         return torch.nn.functional.scaled_dot_product_attention(
-            query, keys, values, is_causal=True, scale=scale, enable_gqa=True
+            query,
+            all_keys[None],
+            all_values[None],
+            attn_mask=seen if first else None,
+            is_causal=not first,
+            scale=scale,
+            enable_gqa=True,
         )
 
 
@@ -119,6 +134,13 @@ class TrunkKeeper:
             return None
         length = common_length([self._kept.tokens, wanted])
         return self._kept.cut(length) if length >= WORTH_KEEPING * len(wanted) else None
+
+    def beginning(self, wanted: list[int]) -> Trunk | None:
+        """What the kept trunk has of ``wanted``, however little; None if nothing."""
+        if self._kept is None or self._versions != self._now():
+            return None
+        length = common_length([self._kept.tokens, wanted])
+        return self._kept.cut(length).detached() if length else None
 
     def keep(self, trunk: Trunk) -> None:
         self._kept, self._versions = trunk, self._now()
