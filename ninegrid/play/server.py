@@ -54,6 +54,7 @@ def serve(settings: PlaySettings, task: TicTacToe, port: int) -> None:
         reload=False,
         show=False,
         show_welcome_message=False,
+        reconnect_timeout=20.0,  # a browser that was late finds its page; by itself it would load it again
         timeout_graceful_shutdown=1,
     )
 
