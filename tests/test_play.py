@@ -68,7 +68,7 @@ def answer(board: str, square: int | None, outcome: str = "legal", tokens: tuple
     """A reply as a player would give it."""
     chances = (1 / 9,) * 9
     return Answer(
-        board, "greedy", 0, outcome, None, None, (5,), square, chances, 0.1, reply="…", tokens=tokens
+        board, "greedy", 0, outcome, None, None, (5,), square, 0.1, chances, reply="…", tokens=tokens
     )
 
 
@@ -226,7 +226,8 @@ def test_the_random_player_moves_legally_with_even_chances() -> None:
     player = ReferencePlayer(TicTacToe(), REFERENCE["random"])
     found = [player.answer(Game("random", start="X...O...."), "greedy") for _ in range(200)]
     assert {a.square for a in found} == set(free_squares("X...O...."))
-    assert sum(found[0].chances) == pytest.approx(1) and found[0].chances[0] == 0
+    assert found[0].chances is not None and found[0].chances[0] == 0
+    assert sum(found[0].chances) == pytest.approx(1)
     assert found[0].reply is None and found[0].best == best_squares("X...O....")
 
 
@@ -423,6 +424,28 @@ def test_tabs_do_not_mix_and_come_back_after_a_restart(settings: PlaySettings, t
     in_room(settings, task, second)
 
 
+def test_probabilities_that_a_restart_cut_off_are_worked_out(settings: PlaySettings, task: TicTacToe) -> None:
+    async def first(room: Room) -> None:
+        session = Tabs(room).session("a tab")
+        session.go()
+        await session.settled()
+        kept.append(session.games[0])
+        cut = to_json(replace(kept[0], answers=(replace(kept[0].answers[0], chances=None),)))
+        path = next((room.folder / "tabs").iterdir())
+        path.write_text(json.dumps({**json.loads(path.read_text()), "games": [cut]}))
+
+    async def second(room: Room) -> None:
+        session = Tabs(room).session("a tab")
+        assert session.games[0].answers[0].chances is None
+        session.resume()
+        await session.settled()
+        assert session.games[0].answers[0].chances == pytest.approx(kept[0].answers[0].chances)
+
+    kept: list[Game] = []
+    in_room(settings, task, first)
+    in_room(settings, task, second)
+
+
 def test_a_policy_that_cannot_be_loaded_says_why_and_the_others_play(
     settings: PlaySettings, task: TicTacToe, tmp_path: Path
 ) -> None:
@@ -450,6 +473,7 @@ def test_play_goes_on_from_a_recorded_board(settings: PlaySettings, task: TicTac
         await session.settled()
         assert [game.opponent for game in session.games] == ["baseline", "trained"]
         assert {answer.board for game in session.games for answer in game.answers} == {"X...O...."}
+        assert all(sum(game.answers[0].chances or ()) > 0.1 for game in session.games)
         assert session.choices.tab == "play"
 
     in_room(settings, task, work)
@@ -590,4 +614,12 @@ def test_moves_of_whole_games_are_judged_and_counted_as_single_moves(game_agent:
     assert told.outcome in TicTacToe.outcomes
     assert episode.outcome == told.outcome
     assert told.prompt is not None and told.prompt_sha256 == prompt_hash(told.prompt)
-    assert told.tokens and sum(told.chances) <= 1 + 1e-6
+    assert told.tokens and sum(player.chances(Game("trained"))) <= 1 + 1e-6
+
+
+def test_a_game_goes_back_to_where_a_reply_was_asked_for() -> None:
+    first = answer(EMPTY_BOARD, 5)
+    game = Game("trained").answered(first).human(1)
+    failed = game.answered(answer(game.board, None, "occupied"))
+    assert failed.back_at(EMPTY_BOARD) == Game("trained", id=game.id)
+    assert failed.back_at(game.board) == game

@@ -60,8 +60,7 @@ class AnswerView:
         score = number(self._room.moves.score[answer.outcome], 1)
         why = f"{answer.why}. " if answer.why else ""
         self._judged.set_text(f"{why}Best: {squares_text(answer.best)}. Score {score}.")
-        named, rest = percent(sum(answer.chances)), percent(answer.anything_else)
-        self._chances.set_text(f"{named} for the nine calls, {rest} for anything else")
+        self._chances.set_text(_chances(answer))
         self._cost.set_text(_cost(answer, self._room.settings.decoding.temperature))
         self._summary.set_text(f"Exact prompt, {answer.prompt_tokens} tokens")
         self._prompt.set_text(visible(answer.prompt or ""))
@@ -114,6 +113,13 @@ def _row(name: str, tag: str = "span") -> TextElement:
     text("dt", name)
     with box("dd"):
         return text(tag)
+
+
+def _chances(answer: Answer) -> str:
+    if answer.chances is None:
+        return "being worked out…"
+    named, rest = percent(sum(answer.chances)), percent(answer.anything_else)
+    return f"{named} for the nine calls, {rest} for anything else"
 
 
 def _cost(answer: Answer, temperature: float) -> str:

@@ -20,6 +20,7 @@ from ninegrid.tasks.tictactoe.board import (
     X,
     free_squares,
     is_finished,
+    marks,
 )
 
 Mark = Literal["X", "O"]
@@ -41,7 +42,8 @@ class Answer:
         outcome, why, call, best: the judgement.
         named: the square of a call that fits the schema, taken or free.
         square: the same if it is free, or None where no move came out of the reply.
-        chances: probability of each of the squares 1 to 9; of a policy, that its reply is that call.
+        chances: probability of each of the squares 1 to 9; of a policy, that its reply is that call.  None
+            until they are worked out, which takes as long as the reply itself.
         seconds: from question to answer.
     """
 
@@ -53,8 +55,8 @@ class Answer:
     call: Mapping[str, Any] | None
     best: tuple[int, ...]
     square: int | None
-    chances: tuple[float, ...]
     seconds: float
+    chances: tuple[float, ...] | None = None
     named: int | None = None
     prompt: str | None = None
     prompt_sha256: str | None = None
@@ -66,8 +68,8 @@ class Answer:
 
     @property
     def anything_else(self) -> float:
-        """The probability that is on none of the nine squares."""
-        return max(0.0, 1.0 - sum(self.chances))
+        """The probability that is on none of the nine squares, once `chances` are known."""
+        return max(0.0, 1.0 - sum(self.chances or ()))
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,11 @@ class Game:
         """How often the player has been asked about the present board."""
         return sum(answer.board == self.board for answer in self.answers)
 
+    def back_at(self, board: Board) -> Game:
+        """The game when it stood at ``board``, one of its own, before any reply to it."""
+        answers = tuple(answer for answer in self.answers if marks(answer.board) < marks(board))
+        return replace(self, moves=self.moves[: marks(board) - marks(self.start)], answers=answers)
+
     def human(self, square: int) -> Game:
         """The game after your move.
 
@@ -155,6 +162,11 @@ class Game:
             raise ValueError(f"a reply to {answer.board}, but {self.turn} is to move on {self.board}")
         noted = replace(self, answers=(*self.answers, answer))
         return noted if answer.square is None else noted._moved(Move("X", answer.square, "reply"))
+
+    def weighed(self, board: Board, chances: tuple[float, ...]) -> Game:
+        """The game with the probabilities of its replies to ``board``."""
+        answers = (replace(a, chances=chances) if a.board == board else a for a in self.answers)
+        return replace(self, answers=tuple(answers))
 
     def substituted(self, square: int) -> Game:
         """The game after a random move in place of a reply."""
@@ -185,8 +197,11 @@ def from_json(raw: Mapping[str, Any]) -> Game:
         TypeError, KeyError, ValueError: ``raw`` is no game.
     """
     moves = tuple(Move(**move) for move in raw["moves"])
-    answers = tuple(
-        Answer(**{**answer, **{name: tuple(answer[name]) for name in ("best", "chances", "tokens")}})
-        for answer in raw["answers"]
-    )
+    answers = tuple(_answer(answer) for answer in raw["answers"])
     return Game(**{**raw, "moves": moves, "answers": answers})
+
+
+def _answer(raw: Mapping[str, Any]) -> Answer:
+    chances = None if raw["chances"] is None else tuple(raw["chances"])
+    given = {**raw, "best": tuple(raw["best"]), "tokens": tuple(raw["tokens"]), "chances": chances}
+    return Answer(**given)

@@ -94,7 +94,7 @@ class GameView:
         last = game.moves[-1] if game.moves else None
         for square, drawn in zip(SQUARES, self._squares, strict=True):
             mark = game.board[square - 1]
-            share = None if answer is None else answer.chances[square - 1]
+            share = None if answer is None or answer.chances is None else answer.chances[square - 1]
             classes = ["square", *([] if mark == FREE else ["taken", mark.lower()])]
             classes += ["line"] if game.line and square in game.line else []
             classes += ["last"] if last and last.square == square else []
@@ -110,6 +110,8 @@ class GameView:
         answer = shown_answer(game) if self._session.choices.heat else None
         if answer is None:
             return ""
+        if answer.chances is None:
+            return "The probabilities of its reply are being worked out…"
         if game.opponent not in POLICIES:
             return "Percentages: how likely it was to choose each square."
         whose = "Percentages: the exact probability that its reply is that call; anything else: "

@@ -68,7 +68,7 @@ class Page:
         room.listeners.add(self._update)
         session.listeners.add(self._update)
         self._update()
-        session.go()
+        session.resume()
 
     def close(self) -> None:
         """Follow no longer what happens: the tab has gone."""

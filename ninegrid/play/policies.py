@@ -59,11 +59,14 @@ class PolicyPlayer:
         started = time.perf_counter()
         asked = self.question(game)
         rollout = self._rollout(asked, decoding, game.attempts)
-        chances = move_chances(self.agent, asked)
-        answer = self._answer(game, asked, rollout, chances, decoding, time.perf_counter() - started)
+        answer = self._answer(game, asked, rollout, decoding, time.perf_counter() - started)
         episode = make_episode(rollout, decoding, self._moves.score, self._table)
         noted = {**episode.facts, "player": self.name, "under": self.under}
         return answer, replace(episode, facts=noted)
+
+    def chances(self, game: Game) -> tuple[float, ...]:
+        """The probability that a reply to the game's board is the call of each square; see `move_chances`."""
+        return tuple(move_chances(self.agent, self.question(game)))
 
     def question(self, game: Game) -> Question:
         """What the policy is asked now."""
@@ -102,13 +105,7 @@ class PolicyPlayer:
         return replace(talk.finish(), sample=attempt)
 
     def _answer(
-        self,
-        game: Game,
-        asked: Question,
-        rollout: Rollout,
-        chances: list[float],
-        decoding: Decoding,
-        seconds: float,
+        self, game: Game, asked: Question, rollout: Rollout, decoding: Decoding, seconds: float
     ) -> Answer:
         judgement, chat = rollout.judgement, self.agent.chat
         prompt = chat.template.render(chat.tokenizer, asked.messages, chat.task.tools)
@@ -122,7 +119,6 @@ class PolicyPlayer:
             call=None if call is None else {"name": call.name, "arguments": dict(call.arguments)},
             best=best_squares(begun_by_x(game.board)),
             square=judgement.facts["square"] if moved else None,
-            chances=tuple(chances),
             seconds=seconds,
             named=judgement.facts.get("square"),
             prompt=prompt,

@@ -97,6 +97,15 @@ class Room:
         self._tell()
         return answer
 
+    async def chances(self, game: Game) -> tuple[float, ...]:
+        """The probability that a policy's reply to the game's board is the call of each square.
+
+        Raises:
+            NinegridError: the policy could not be loaded.
+        """
+        player = await self._policy(game.opponent)
+        return await self._run(player.chances, game)
+
     async def prompt(self, example: Example) -> str | None:
         """The prompt of an example, by the first policy that is there."""
         player = next(iter(self._policies.values()), None)

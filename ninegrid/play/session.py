@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,8 @@ class Session:
         self.problems: dict[str, str] = {}
         self.unsaved = ""
         self.listeners: set[Callable[[], None]] = set()
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._asking: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._read()
 
     def choose(self, **changes: Any) -> None:
@@ -106,6 +107,13 @@ class Session:
         for index, game in enumerate(self.games):
             if game.turn == "X" and not game.failed and game.id not in self.problems:
                 self.ask(index, self.choices.decoding)
+
+    def resume(self) -> None:
+        """Go on where a page, or the server, was left."""
+        self.go()
+        for game in self.games:
+            if not self.is_asking(game):
+                self._start(self._weigh(game))
 
     def switch(self) -> None:
         """Let the keyboard play the other board, if there is one."""
@@ -140,7 +148,8 @@ class Session:
         """Ask the player of a game in the background, unless it is being asked or not to move."""
         game = self.games[index]
         if game.turn == "X" and game.id not in self._asking:
-            self._asking[game.id] = asyncio.get_running_loop().create_task(self._ask(game, decoding))
+            self._asking.add(game.id)
+            self._start(self._ask(game, decoding))
             self._changed()
 
     def is_asking(self, game: Game) -> bool:
@@ -148,9 +157,14 @@ class Session:
         return game.id in self._asking
 
     async def settled(self) -> None:
-        """Wait until no reply is being waited for."""
-        while self._asking:
-            await asyncio.gather(*self._asking.values())
+        """Wait until nothing is being waited for, neither replies nor their probabilities."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _ask(self, game: Game, decoding: Decoding) -> None:
         problem, answered = "", game
@@ -162,8 +176,21 @@ class Session:
             problem = f"{type(error).__name__}: {error} (a bug; the server printed where)"
             raise
         finally:
-            del self._asking[game.id]
+            self._asking.discard(game.id)
             self._take(answered, problem)
+        await self._weigh(answered)
+
+    async def _weigh(self, game: Game) -> None:
+        """Work out the probabilities of the last reply, which is shown without them meanwhile."""
+        last = game.last
+        if last is None or last.chances is not None:
+            return
+        known = [a.chances for a in game.answers if a.board == last.board and a.chances is not None]
+        chances = known[0] if known else await self._room.chances(game.back_at(last.board))
+        for index, current in enumerate(self.games):
+            if current.id == game.id:
+                self.games[index] = current.weighed(last.board, chances)
+        self._changed()
 
     def _take(self, game: Game, problem: str) -> None:
         """Put an answered game in the place of the one that was asked, unless another has begun meanwhile."""
