@@ -47,11 +47,11 @@ def agent_task(function: Callable[..., Any] | None = None, **limits: Any) -> Age
 
 
 def sampler_of(
-    policy: Policy, task: Task, decoding: DecodingSettings = DECODING, path: str = "auto"
+    policy: Policy, task: Task, decoding: DecodingSettings = DECODING, path: str = "auto", budget: int = 10**6
 ) -> Sampler:
     """A sampler with an engine of its own."""
     engine = choose_engine(policy.model, bind(EngineSettings, {"path": path}, "engine"))
-    return make_sampler(policy, engine, ChatFormat(policy.tokenizer, ChatSettings(), task), decoding, 10**6)
+    return make_sampler(policy, engine, ChatFormat(policy.tokenizer, ChatSettings(), task), decoding, budget)
 
 
 def agents_of(policy: Policy, function: Callable[..., Any] | None = None, **limits: Any) -> AgentSampler:

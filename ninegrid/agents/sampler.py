@@ -46,9 +46,6 @@ class AgentSampler(Sampler):
         self._told: set[str] = set()
         self._context = longest
 
-    def _longest(self) -> int:
-        return self.decoding.max_new_tokens * (2 * self.task.max_requests - 1)
-
     def _batch(
         self,
         examples: Sequence[Example],
