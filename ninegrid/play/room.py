@@ -63,7 +63,7 @@ class Room:
         self.tally = Tally(self.folder / FILE, self.moves)
         self.seats = {name: Seat() for name in POLICIES}
         self.pairs: list[Pair] = []
-        self.no_pairs = ""
+        self.no_pairs = "They are read once the trained policy is loaded."
         self.listeners: set[Callable[[], None]] = set()
         self._references = {name: ReferencePlayer(self.moves, player) for name, player in REFERENCE.items()}
         self._policies: dict[str, PolicyPlayer] = {}
@@ -71,12 +71,19 @@ class Room:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     async def open(self) -> None:
-        """Read the recorded replies, then load and check the policies; returns when all is done."""
+        """Load and check the policies, and read the recorded replies; returns when all is done.
+
+        The first policy comes before everything else: whoever opens the page waits for its move.
+        """
+        first, *others = POLICIES
+        await self._load(first)
         try:
             self.pairs = await self._run(read_pairs, self.settings.paths, self.task)
+            self.no_pairs = ""
         except NinegridError as error:
             self.no_pairs = str(error)
-        for name in POLICIES:
+        self._tell()
+        for name in others:
             await self._load(name)
 
     def close(self) -> None:
