@@ -34,7 +34,7 @@ from ninegrid.policy.loading import Policy
 from ninegrid.policy.rollout import Rollout
 from ninegrid.policy.sampler import Sampler
 from ninegrid.reward import RewardTable
-from ninegrid.tasks.protocol import Interactive, Judgement, Perturbable, Task
+from ninegrid.tasks.protocol import Interactive, Judgement, Perturbable, Task, ToolCall
 from ninegrid.tree.settings import DecodingSettings
 from tests.agent_policy import (
     agent_task,
@@ -309,6 +309,42 @@ async def telling_objects(client: Any, example: AgentExample) -> Judgement:
     return Judgement("win", None, {"client": client})
 
 
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+async def unspeakable(client: Any, example: AgentExample) -> None:
+    raise UnspeakableError
+
+
+async def telling_endlessly(client: Any, example: AgentExample) -> Judgement:
+    await single_reply(client, example)
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"deeper": deep}
+    return Judgement("win", None, deep)
+
+
+async def telling_no_number(client: Any, example: AgentExample) -> Judgement:
+    await single_reply(client, example)
+    return Judgement("win", None, {"value": float("nan")})
+
+
+async def calling_nothing(client: Any, example: AgentExample) -> Judgement:
+    await single_reply(client, example)
+    return Judgement("win", ToolCall(object(), {}))  # type: ignore[arg-type]
+
+
+async def spoiling(client: Any, example: AgentExample) -> None:
+    """Changes all that it is given, after it has asked."""
+    await single_reply(client, example)
+    example.tools[0]["function"]["name"] = "evil"
+    example.data["board"].clear()
+    example.messages[0]["content"] = "Lose."
+    raise ValueError("all spoilt")
+
+
 async def forking(client: Any, example: AgentExample) -> None:
     await single_reply(client, example)
     messages = [*example.messages[:-1], {"role": "user", "content": "Something else"}]
@@ -329,6 +365,11 @@ ERRORS = {
     returning_text: "it returned str, expected None or a Judgement",
     judging_wrongly: "it judged 'triumph', which is not among",
     telling_objects: "its judgement cannot be written down",
+    unspeakable: "UnspeakableError",
+    telling_endlessly: "its judgement cannot be written down",
+    telling_no_number: "its judgement cannot be written down",
+    calling_nothing: "its judgement cannot be written down: the name of its call is no text",
+    spoiling: "ValueError: all spoilt",
     forking: r"messages[5] is",
     breaking_its_loop: "CancelledError",
 }
@@ -355,7 +396,8 @@ class TestMisbehaviour:
             for rollout in group:
                 assert rollout.judgement.outcome == "agent_error", function.__name__
                 assert ERRORS[function] in rollout.judgement.facts["why"]
-                json.dumps(dict(rollout.judgement.facts))
+                json.dumps(dict(rollout.judgement.facts), allow_nan=False)
+                assert tictactoe.parse(rollout.example.line()) == rollout.example
         plain = rollouts(sampler_of(policy, tictactoe), len(functions) + 2, 2)
         for group, others in zip(groups[-2:], plain[-2:], strict=True):
             for one, other in zip(group, others, strict=True):

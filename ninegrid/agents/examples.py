@@ -16,14 +16,13 @@ async def single_reply(client: Any, example: AgentExample) -> None:
 async def second_chance(client: Any, example: AgentExample) -> Judgement:
     """Answer a call that cannot stand with what is wrong about it, and let the policy try once more."""
     messages = list(example.messages)
-    worst = set(example.task.outcomes) - next(iter(example.task.milestones.values()))
     for _ in range(2):
         response = await client.chat.completions.create(
             model=example.model, messages=messages, tools=example.tools
         )
         message = response.choices[0].message
         judgement = example.judge(message)
-        if judgement.outcome not in worst:
+        if judgement.outcome in example.valid:
             break
         messages += [message.model_dump(exclude_none=True), *_corrections(message, judgement)]
     return judgement

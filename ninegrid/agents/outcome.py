@@ -10,9 +10,10 @@ from ninegrid.agents.run import AgentRun
 from ninegrid.agents.task import ERROR, TIMEOUT, AgentTask
 from ninegrid.chat.format import ChatFormat
 from ninegrid.chat.judging import WHY_LENGTH, judge_reply
+from ninegrid.chat.parser import check_tree
 from ninegrid.policy.conversation import Reader
 from ninegrid.policy.rollout import Rollout, Turn, join_turns
-from ninegrid.tasks.protocol import Example, Judgement
+from ninegrid.tasks.protocol import Judgement, ToolCall
 from ninegrid.tree.engine import Completion
 
 NOTHING = Completion((), np.zeros(0, np.float32), np.zeros(0, np.float32), "stop")
@@ -25,8 +26,7 @@ def rollout_of(run: AgentRun, task: AgentTask, chat: ChatFormat, reader: Reader)
     Args:
         reader: of the wrapped task's replies; finds the tokens that decide.
     """
-    given, draws = run.example, run.draws
-    example = Example(given.id, given.group, given.data)
+    example, draws = run.example, run.draws
     judgement = judge_run(run, task)
     exchanges = run.record.exchanges
     if not exchanges:
@@ -53,7 +53,7 @@ def judge_run(run: AgentRun, task: AgentTask) -> Judgement:
     if run.late:
         return _failed(TIMEOUT, f"not done after {task.timeout:g} s of its own (task.timeout)")
     if run.error is not None:
-        return _failed(ERROR, f"{type(run.error).__name__}: {run.error}".removesuffix(": "))
+        return _failed(ERROR, f"{type(run.error).__name__}: {_text(run.error)}".removesuffix(": "))
     if not run.record.exchanges:
         return _failed(ERROR, "it returned without a request that the policy answered")
     if run.result is None:
@@ -67,10 +67,33 @@ def _returned(result: object, task: AgentTask) -> Judgement:
     if result.outcome not in task.outcomes:
         return _failed(ERROR, f"it judged {result.outcome!r}, which is not among the task's outcomes")
     try:
-        json.dumps([dict(result.facts), None if result.call is None else dict(result.call.arguments)])
-    except (TypeError, ValueError, AttributeError) as error:
-        return _failed(ERROR, f"its judgement cannot be written down: {error}")
-    return result
+        return _written(result)
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        return _failed(ERROR, f"its judgement cannot be written down: {_text(error)}")
+
+
+def _written(result: Judgement) -> Judgement:
+    """The judgement as it will be read back from a file.
+
+    Raises:
+        TypeError, ValueError, AttributeError, RecursionError: it is no JSON data, or nested too deeply.
+    """
+    call = result.call
+    if call is not None and not isinstance(call.name, str):
+        raise TypeError("the name of its call is no text")
+    plain = {"facts": dict(result.facts), "arguments": {} if call is None else dict(call.arguments)}
+    told = json.loads(json.dumps(plain, allow_nan=False))
+    check_tree(told)
+    kept = None if call is None else ToolCall(call.name, told["arguments"])
+    return Judgement(str(result.outcome), kept, told["facts"])
+
+
+def _text(error: BaseException) -> str:
+    """What an exception says; one that cannot even be asked says nothing."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def _failed(outcome: str, why: str) -> Judgement:

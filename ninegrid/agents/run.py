@@ -19,6 +19,7 @@ import openai
 from ninegrid.agents.record import Record
 from ninegrid.agents.task import AgentExample, AgentFunction
 from ninegrid.policy.conversation import Draws
+from ninegrid.tasks.protocol import Example
 
 
 class AgentRun:
@@ -27,7 +28,8 @@ class AgentRun:
     Args:
         slot: its place among the runs of a batch.
         function: the agent.
-        example: what the agent is given.
+        example: what it is about.
+        given: the same as the agent is given it, and may change it.
         draws: decide what is sampled for it.
         record: of its conversation.
 
@@ -39,9 +41,16 @@ class AgentRun:
     """
 
     def __init__(
-        self, slot: int, function: AgentFunction, example: AgentExample, draws: Draws, record: Record
+        self,
+        slot: int,
+        function: AgentFunction,
+        example: Example,
+        given: AgentExample,
+        draws: Draws,
+        record: Record,
     ) -> None:
         self.slot, self.example, self.draws, self.record = slot, example, draws, record
+        self._given = given
         self.key = f"sk-{secrets.token_urlsafe(24)}"
         self.late = False
         self.error: BaseException | None = None
@@ -113,4 +122,4 @@ class AgentRun:
         async with openai.AsyncOpenAI(
             base_url=address, api_key=self.key, http_client=http, timeout=None
         ) as client:
-            return await self._function(client, self.example)
+            return await self._function(client, self._given)

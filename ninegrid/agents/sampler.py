@@ -77,7 +77,7 @@ class AgentSampler(Sampler):
     ) -> AgentRun:
         draws = Draws(key, example.id, way or 0, self.decoding.max_new_tokens, greedy=way is None)
         given = self.task.given(example, self.chat.messages(example))
-        return AgentRun(slot, self.task.function, given, draws, Record(encoder, self._context))
+        return AgentRun(slot, self.task.function, example, given, draws, Record(encoder, self._context))
 
 
 class Desk:

@@ -6,6 +6,7 @@ do, and what becomes of it, is in ``sampler``; this module only finds the functi
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import json
@@ -45,12 +46,14 @@ class AgentExample(Example):
         messages: system, worked examples and question, in the OpenAI format.
         tools: the task's.
         model: the name to ask for.
+        valid: outcomes of replies that stand: the task's weakest milestone.
     """
 
     messages: Sequence[Json] = ()
     tools: Sequence[Json] = ()
     model: str = MODEL
-    task: Task = field(default=cast(Task, None), repr=False)
+    valid: frozenset[str] = frozenset()
+    _task: Task = field(default=cast(Task, None), repr=False)
 
     def judge(self, message: Any) -> Judgement:
         """What the wrapped task makes of one reply.
@@ -63,9 +66,9 @@ class AgentExample(Example):
         if len(calls) > 1:
             return Judgement(CallOutcome.MULTIPLE_CALLS.value, facts={"why": f"{len(calls)} tool calls"})
         if not calls:
-            return judge_reply(self.task, self, said.get("content") or "")
+            return judge_reply(self._task, self, said.get("content") or "")
         function = calls[0]["function"]
-        return judge_call(self.task, self, ToolCall(function["name"], json.loads(function["arguments"])))
+        return judge_call(self._task, self, ToolCall(function["name"], json.loads(function["arguments"])))
 
 
 AgentFunction = Callable[[Any, AgentExample], Awaitable[Judgement | None]]
@@ -124,10 +127,10 @@ class AgentTask:
         return other
 
     def given(self, example: Example, messages: Sequence[Json]) -> AgentExample:
-        """What the agent is given for ``example``."""
-        return AgentExample(
-            example.id, example.group, example.data, messages, tuple(self.tools), MODEL, self.task
-        )
+        """What the agent is given for ``example``: copies, for an agent may change what it is given."""
+        valid = next(iter(self.milestones.values()))
+        data, talk, tools = copy.deepcopy((dict(example.data), list(messages), list(self.tools)))
+        return AgentExample(example.id, example.group, data, talk, tools, MODEL, valid, self.task)
 
     def _perturbations(self) -> Mapping[str, Perturbation]:
         assert isinstance(self.task, Perturbable)

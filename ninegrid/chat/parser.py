@@ -121,12 +121,16 @@ def _call_fields(value: Any) -> tuple[str, dict[str, Any]]:
         raise _BlockError("name is not a string")
     if not isinstance(value["arguments"], dict):
         raise _BlockError("arguments is not a JSON object")
-    _check_tree(value)
+    check_tree(value)
     return value["name"], value["arguments"]
 
 
-def _check_tree(root: dict[str, Any]) -> None:
-    """Refuse what could not be walked or written again: deep nesting, text that UTF-8 cannot hold."""
+def check_tree(root: dict[str, Any]) -> None:
+    """Refuse JSON data that could not be walked or written again: deep nesting, text that UTF-8 cannot hold.
+
+    Raises:
+        ValueError: saying which.
+    """
     pending: list[tuple[Any, int]] = [(root, 1)]
     while pending:
         value, depth = pending.pop()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
+from contextlib import suppress
 
-from ninegrid.errors import NinegridError
 from ninegrid.play.room import STATE, Room
 from ninegrid.play.settings import PlaySettings
+from ninegrid.ports import HOST, require_free
 from ninegrid.progress import say
 from ninegrid.tasks.tictactoe import TicTacToe
 
-HOST = "127.0.0.1"
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="6" '
     'fill="#0072b2"/><path d="M12 6v20M20 6v20M6 12h20M6 20h20" stroke="#fff" stroke-width="2.5"/></svg>'
@@ -24,7 +23,7 @@ def serve(settings: PlaySettings, task: TicTacToe, port: int) -> None:
     Raises:
         NinegridError: the port is taken.
     """
-    check_free(port)
+    require_free(port, f"make play PORT={port + 1 if 0 < port < 65535 else 8081}")
     # The library reads this when it is imported; it would leave a folder where it was started.
     os.environ["NICEGUI_STORAGE_PATH"] = str(settings.paths.state_folder(STATE) / "nicegui")
     os.environ.setdefault("MATPLOTLIB", "false")  # and would import it, for plots that are not drawn here
@@ -43,35 +42,19 @@ def serve(settings: PlaySettings, task: TicTacToe, port: int) -> None:
     app.on_startup(lambda: background_tasks.create(room.open(), name="open the room"))
     app.on_shutdown(room.close)
     say(f"play: http://{HOST}:{port} (Ctrl-C ends it)")
-    ui.run(
-        host=HOST,
-        port=port,
-        title="ninegrid: play",
-        favicon=ICON,
-        dark=None,
-        language="en-US",
-        tailwind=False,
-        reload=False,
-        show=False,
-        show_welcome_message=False,
-        reconnect_timeout=20.0,  # a browser that was late finds its page; by itself it would load it again
-        timeout_graceful_shutdown=1,
-    )
-
-
-def check_free(port: int) -> None:
-    """Make sure that the server can listen at ``port``.
-
-    Raises:
-        NinegridError: it cannot.
-    """
-    with socket.socket() as probe:
-        # As the server itself does it: a port that is merely cooling down counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except (OSError, OverflowError) as error:
-            raise NinegridError(
-                f"port {port} of {HOST} cannot be used: {error}",
-                hint=f"make play PORT={port + 1 if port < 65535 else 8081}",
-            ) from error
+    with suppress(KeyboardInterrupt):  # the end that was announced
+        ui.run(
+            host=HOST,
+            port=port,
+            title="ninegrid: play",
+            favicon=ICON,
+            dark=None,
+            language="en-US",
+            tailwind=False,
+            reload=False,
+            show=False,
+            show_welcome_message=False,
+            # A browser that was late finds its page; with less it would have to load it again.
+            reconnect_timeout=20.0,
+            timeout_graceful_shutdown=1,
+        )
