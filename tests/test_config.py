@@ -66,7 +66,8 @@ def test_committed_params_are_what_conf_composes_to():
 
 
 GAME = ["task=game", "reward=game", "boards.count=1000"]
-COMPANIONS = {"task=game": GAME, "reward=game": GAME}
+AGENT = ["task=agent", "reward=agent"]
+COMPANIONS = {"task=game": GAME, "reward=game": GAME, "task=agent": AGENT, "reward=agent": AGENT}
 """What has to be chosen together with a file of a group."""
 CHOICES = [
     f"{folder.name}={path.stem}"
