@@ -155,7 +155,7 @@ class TestRefusals:
             body = b'{"model":"policy","messages":[{"role":"user","content":"\\ud800"}]}'
             answer = await raw(client, body)
             assert answer.status_code == 400
-            assert answer.json()["error"]["param"] == "messages"
+            assert "lone surrogate" in answer.json()["error"]["message"]
             await ask()
 
         fine(in_a_run(policy, agent))

@@ -345,6 +345,25 @@ async def spoiling(client: Any, example: AgentExample) -> None:
     raise ValueError("all spoilt")
 
 
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"items": schema}
+    return schema
+
+
+async def nesting_tools(client: Any, example: AgentExample) -> None:
+    tool = {"type": "function", "function": {"name": "deep", "parameters": nested(600)}}
+    await client.chat.completions.create(model="policy", messages=example.messages, tools=[tool])
+
+
+async def nesting_arguments(client: Any, example: AgentExample) -> None:
+    call = {"name": "deep", "arguments": json.dumps(nested(900))}
+    said = {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": call}]}
+    messages = [example.messages[0], said, {"role": "user", "content": "?"}]
+    await client.chat.completions.create(model="policy", messages=messages)
+
+
 async def forking(client: Any, example: AgentExample) -> None:
     await single_reply(client, example)
     messages = [*example.messages[:-1], {"role": "user", "content": "Something else"}]
@@ -370,6 +389,8 @@ ERRORS = {
     telling_no_number: "its judgement cannot be written down",
     calling_nothing: "its judgement cannot be written down: the name of its call is no text",
     spoiling: "ValueError: all spoilt",
+    nesting_tools: "the body: nested deeper than 64 levels",
+    nesting_arguments: "the arguments of a call of deep: nested deeper than 64 levels",
     forking: r"messages[5] is",
     breaking_its_loop: "CancelledError",
 }
@@ -433,6 +454,47 @@ class TestMisbehaviour:
         assert not set(outcomes[3:]) & {"agent_timeout", "agent_error"}
         assert [len(group[0].turns) for group in groups] == [1, 0, 1, 1, 1]
         assert "3 s of its own" in groups[0][0].judgement.facts["why"]
+
+    def test_one_that_only_repeats_itself_holds_nobody_up(self, policy: Policy) -> None:
+        """It asks again and again what is refused, until another agent has got an answer."""
+        answered = threading.Event()
+
+        async def nagging(client: Any, example: AgentExample) -> None:
+            while not answered.is_set():
+                with contextlib.suppress(openai.BadRequestError):
+                    await client.chat.completions.create(model="policy", messages=example.messages, n=7)
+            await single_reply(client, example)
+
+        async def asking(client: Any, example: AgentExample) -> None:
+            await single_reply(client, example)
+            answered.set()
+
+        groups = rollouts(agents_of(policy, mixture([nagging, asking]), timeout=20.0, gather=0.2), 2, 1)
+        assert not {g[0].judgement.outcome for g in groups} & {"agent_timeout", "agent_error"}
+
+    def test_a_run_that_ends_without_its_answer_gets_none(self, policy: Policy) -> None:
+        async def leaving_at_once(client: Any, example: AgentExample) -> None:
+            request = asyncio.create_task(single_reply(client, example))
+            await asyncio.sleep(0.5)  # the request waits, for the other agent is busy
+            request.cancel()
+
+        async def busy(client: Any, example: AgentExample) -> None:
+            await asyncio.sleep(2.0)
+            await single_reply(client, example)
+
+        groups = rollouts(agents_of(policy, mixture([leaving_at_once, busy]), gather=60.0), 2, 1)
+        assert "without a request" in groups[0][0].judgement.facts["why"]
+        assert groups[0][0].turns == () and len(groups[1][0].turns) == 1
+
+    def test_blocking_calls_of_an_agent_do_not_outlive_the_process(self, policy: Policy) -> None:
+        async def calling(client: Any, example: AgentExample) -> None:
+            await single_reply(client, example)
+            thread = await asyncio.to_thread(threading.current_thread)
+            loop = asyncio.get_running_loop()
+            raise ValueError(f"daemon {thread.daemon}, {await loop.run_in_executor(None, pow, 2, 5)}")
+
+        ((rollout,),) = rollouts(agents_of(policy, calling), 1, 1)
+        assert rollout.judgement.facts["why"] == "ValueError: daemon True, 32"
 
     def test_waiting_for_the_policy_is_not_the_agents_time(
         self, policy: Policy, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -103,6 +104,7 @@ class AgentRun:
                 ended(self)
 
         async def main() -> None:
+            asyncio.get_running_loop().set_default_executor(_DaemonThreads())
             self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
             # Told before the loop is closed, which waits for what the function has left running in threads.
             # Even a call to exit is the function's failure, not the trainer's end.
@@ -123,3 +125,25 @@ class AgentRun:
             base_url=address, api_key=self.key, http_client=http, timeout=None
         ) as client:
             return await self._function(client, self._given)
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """Where an agent's loop runs blocking calls: in threads that the end of the process does not wait for."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """See `Executor.submit`; every call has a thread of its own."""
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(function(*arguments, **named))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, name="agent-call", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for nobody."""

@@ -104,6 +104,7 @@ class Desk:
                 while any(not run.over for run in self._runs):
                     self._hear()
                     self._expire()
+                    self._dismiss()
                     if self._waiting and self._due() <= 0:
                         self._sample()
             finally:
@@ -114,9 +115,10 @@ class Desk:
         try:
             event = self._endpoint.events.get(timeout=max(0.0, min(self._due(), self._left())))
             while True:
-                self._last = time.monotonic()
                 if isinstance(event, Pending):
                     self._admit(event)
+                else:
+                    self._last = time.monotonic()
                 event = self._endpoint.events.get_nowait()
         except Empty:
             pass
@@ -175,11 +177,20 @@ class Desk:
         prompt = run.record.prompt(asked, self._limit(pending))
         run.pause(pending.arrived)
         self._waiting[run.slot] = (pending, prompt)
+        self._last = time.monotonic()  # what is refused, or said again, is no news
         return None
 
     def _limit(self, pending: Pending) -> int:
         most = self._sampler.decoding.max_new_tokens
         return most if pending.asked.limit is None else min(pending.asked.limit, most)
+
+    def _dismiss(self) -> None:
+        """Refuse the requests of runs that have ended without waiting for the answer."""
+        for slot in [slot for slot, (pending, _) in self._waiting.items() if pending.run.over]:
+            pending, _ = self._waiting.pop(slot)
+            for request in [pending, *(other for other in self._again if other.run is pending.run)]:
+                request.answer(over())
+        self._again = [other for other in self._again if other.run.slot in self._waiting]
 
     def _sample(self) -> None:
         """Answer everything that waits."""

@@ -16,7 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ninegrid.agents.refusal import Refusal
 from ninegrid.agents.task import MODEL
+from ninegrid.chat.parser import check_tree
 from ninegrid.tasks.protocol import Json
+
+DEEPEST = 64
+"""Levels to which a request's JSON may be nested."""
 
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "top_p": (1,),
@@ -157,7 +161,16 @@ def _object(body: bytes) -> dict[str, Any]:
         raise Refusal(f"the body is not JSON: {str(error)[:200]}", code="invalid_json") from None
     if not isinstance(raw, dict):
         raise Refusal("the body is not a JSON object", code="invalid_json")
+    _check_tree(raw, "the body")
     return raw
+
+
+def _check_tree(value: dict[str, Any], what: str) -> None:
+    """Refuse what later steps, which walk and compare it, could not get to the end of."""
+    try:
+        check_tree(value, DEEPEST)
+    except ValueError as error:
+        raise Refusal(f"{what}: {error}", code="invalid_value") from None
 
 
 def _no_constant(literal: str) -> Any:
@@ -213,4 +226,5 @@ def _plain_call(call: _Call) -> Json:
                 param="messages",
                 code="invalid_value",
             )
+    _check_tree(arguments, f"the arguments of a call of {call.function.name[:80]}")
     return {"type": "function", "function": {"name": call.function.name, "arguments": arguments}}

@@ -125,7 +125,7 @@ def _call_fields(value: Any) -> tuple[str, dict[str, Any]]:
     return value["name"], value["arguments"]
 
 
-def check_tree(root: dict[str, Any]) -> None:
+def check_tree(root: dict[str, Any], deepest: int = MAX_DEPTH) -> None:
     """Refuse JSON data that could not be walked or written again: deep nesting, text that UTF-8 cannot hold.
 
     Raises:
@@ -139,8 +139,8 @@ def check_tree(root: dict[str, Any]) -> None:
             continue
         if not isinstance(value, (dict, list)):
             continue
-        if depth > MAX_DEPTH:
-            raise _BlockError(f"nested deeper than {MAX_DEPTH} levels")
+        if depth > deepest:
+            raise _BlockError(f"nested deeper than {deepest} levels")
         if isinstance(value, dict):
             for key in value:
                 _check_text(key)

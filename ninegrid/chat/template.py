@@ -27,7 +27,14 @@ TemplateChoice = Literal["auto", "model", "hermes"]
 CHATML = ("<|im_start|>", "<|im_end|>")
 """What hermes.jinja puts around turns; the tokenizer must have each as one token."""
 
-TEMPLATE_FAULTS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
+TEMPLATE_FAULTS = (
+    jinja2.TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
 """What a template can raise on messages of a shape that it was not written for."""
 
 
