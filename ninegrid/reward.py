@@ -60,12 +60,15 @@ class RewardTable:
         for name in self.steps:
             if name not in steps:
                 raise unknown_key(f"reward.{STEPS}.{name}", steps)
+        fitting = f"task {task.name} wants a table of its own: reward=NAME, one of conf/reward/"
         for name in self.outcomes:
             if name not in task.outcomes:
-                raise unknown_key(f"reward.{name}", [*task.outcomes, LENGTH_PENALTY])
+                error = unknown_key(f"reward.{name}", [*task.outcomes, LENGTH_PENALTY])
+                raise SettingsError(error.message, hint=fitting)
         for name in task.outcomes:
             if name not in self.outcomes:
-                raise SettingsError(f"missing setting reward.{name}: the task has this outcome")
+                message = f"missing setting reward.{name}: the task has this outcome"
+                raise SettingsError(message, hint=fitting)
 
     def reward(self, outcome: str, n_tokens: int) -> float:
         """Reward of one reply of ``n_tokens`` sampled tokens that ended in ``outcome``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -208,6 +209,11 @@ def test_whole_games_are_audited_by_their_players_and_not_by_constant_calls():
     kinds = {p["name"]: p["kind"] for p in content["policies"]}
     assert "constant" not in kinds.values()
     assert content["earns"]["train"]["player: centre"] < content["earns"]["train"]["player: random_legal"]
+    texts = " ".join(finding["text"] for finding in content["findings"])
+    assert "Of the replies without an acceptable call" in texts and "ignores the board" not in texts
+    assert "reward.steps" not in texts
+    priced = told(replace(table, steps={"optimal": 0.1}), examples, examples, game)
+    assert "nor what reward.steps adds" in " ".join(finding["text"] for finding in priced["findings"])
     assert content["examples"]["train"]["mute"] == 0
 
 

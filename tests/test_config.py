@@ -100,6 +100,7 @@ def test_settings_that_no_file_holds_are_valid_too():
         ("decoding.temperature=0", r"decoding\.temperature"),
         ("+nonsense.a=1", r"unknown setting nonsense"),
         ("task._target_=ninegrid.tasks.nowhere.Task", r"task"),
+        ("task=game", r"unknown setting reward\.legal(.|\n)*task tictactoe_game wants a table of its own"),
         ("+reward.steps={optimal: 1}", r"reward\.steps = .*, but task tictactoe tells of no steps"),
     ],
 )

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import math
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,7 +30,7 @@ from ninegrid.play.room import Room
 from ninegrid.play.session import OPPONENTS, Session
 from ninegrid.play.settings import PlaySettings, play_task, read_settings
 from ninegrid.play.tabs import KEPT, Tabs
-from ninegrid.play.talk import question, single_moves
+from ninegrid.play.talk import follows_in_training, question, single_moves
 from ninegrid.play.tally import Tally
 from ninegrid.play.words import OUTCOMES, PLAYERS
 from ninegrid.policy.agent import Agent, open_agent
@@ -623,3 +624,50 @@ def test_a_game_goes_back_to_where_a_reply_was_asked_for() -> None:
     failed = game.answered(answer(game.board, None, "occupied"))
     assert failed.back_at(EMPTY_BOARD) == Game("trained", id=game.id)
     assert failed.back_at(game.board) == game
+
+
+def test_boards_that_a_policy_knows_depend_on_its_task(task: TicTacToe) -> None:
+    assert not follows_in_training(task)
+    assert follows_in_training(TicTacToeGame()) and follows_in_training(TicTacToeGame(start="second"))
+    assert not follows_in_training(TicTacToeGame(start="first"))
+
+
+def test_a_tab_of_another_task_opens_with_what_there_is_now(settings: PlaySettings, task: TicTacToe) -> None:
+    """Its filter names an outcome of whole games, which single moves do not have."""
+
+    async def tab() -> None:
+        room = Room(settings, task)
+        path = settings.paths.state_folder("play") / "tabs" / "a.json"
+        session = Session(room, path)
+        session.choose(tab="recorded", filter=Filter(before="loss"), place=3, heat=False)
+        again = Session(room, path)
+        assert again.choices.filter == Filter() and again.choices.place == 0
+        assert again.choices.tab == "recorded" and not again.choices.heat
+        raw = json.loads(path.read_text())
+        path.write_text(json.dumps({**raw, "choices": {**raw["choices"], "tab": "elsewhere"}}))
+        assert Session(room, path).choices.tab == "play"
+
+    asyncio.run(tab())
+
+
+def test_what_nobody_foresaw_stops_one_policy_and_nothing_else(
+    settings: PlaySettings, task: TicTacToe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A policy whose configuration is JSON but no object, and a folder where episodes should be."""
+    shutil.copytree(settings.paths.folder("policy"), tmp_path / "policy")
+    (tmp_path / "policy" / "config.json").write_text("[1]")
+    shutil.copytree(settings.paths.folder("retest"), tmp_path / "retest")
+    (tmp_path / "retest" / "episodes.jsonl").unlink()
+    (tmp_path / "retest" / "episodes.jsonl").mkdir()
+    folders = {"policy": str(tmp_path / "policy"), "retest": str(tmp_path / "retest")}
+    spoilt = replace(settings, paths=replace(settings.paths, **folders))
+
+    async def opened() -> Room:
+        room = Room(spoilt, task)
+        await room.open()
+        return room
+
+    room = asyncio.run(opened())
+    assert room.seats["trained"].status == "failed" and room.seats["trained"].problem
+    assert room.seats["baseline"].status == "ready"
+    assert room.no_pairs and "Traceback" in capsys.readouterr().err

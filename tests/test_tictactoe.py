@@ -15,11 +15,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ninegrid.config import OutOfRange, bind
+from ninegrid.config import OutOfRange, TaskSettings, bind
 from ninegrid.errors import DataError
+from ninegrid.params import compose
 from ninegrid.reward import RewardTable
+from ninegrid.tasks.loading import load_task
 from ninegrid.tasks.protocol import CallOutcome, Example, Task, ToolCall
-from ninegrid.tasks.tictactoe import TicTacToe, TicTacToeGame
+from ninegrid.tasks.tictactoe import TicTacToe
 from ninegrid.tasks.tictactoe.board import (
     EMPTY_BOARD,
     LINES,
@@ -42,7 +44,6 @@ from ninegrid.tasks.tictactoe.board import (
 from ninegrid.tasks.tictactoe.generate import all_boards, draw_boards
 
 ROOT = Path(__file__).resolve().parent.parent
-GAME = TicTacToeGame()
 TASK = TicTacToe()
 ALL = all_boards(0, 6)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -360,15 +361,13 @@ def test_the_score_is_the_published_reward_table() -> None:
 
 
 def test_every_reward_file_names_all_outcomes_and_none_pays_for_failing() -> None:
-    names = {"game.yaml": GAME}
-    files = sorted((ROOT / "conf/reward").glob("*.yaml"))
-    assert len(files) >= 3
-    for path in files:
-        table = bind(RewardTable, yaml.safe_load(path.read_text()), "reward")
-        task = names.get(path.name, TASK)
+    for name in (path.stem for path in sorted((ROOT / "conf/reward").glob("*.yaml"))):
+        params = compose([f"reward={name}", *([f"task={name}"] if name in ("game", "agent") else [])])
+        table = bind(RewardTable, params["reward"], "reward")
+        task = load_task(bind(TaskSettings, params["task"], "task"))
         table.check(task)
         paid = [table.outcomes[outcome] for outcome in task.outcomes]
-        assert paid == sorted(paid), path.name  # outcomes are listed worst first
+        assert paid == sorted(paid), name  # outcomes are listed worst first
 
 
 def test_milestones_and_outcomes_fit_together() -> None:

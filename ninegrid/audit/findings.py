@@ -12,7 +12,7 @@ from typing import Any
 
 from ninegrid.audit.policies import BEST, CONSTANT, RANDOM, WORST, Policy
 from ninegrid.reward import RewardTable
-from ninegrid.tasks.protocol import Task
+from ninegrid.tasks.protocol import Interactive, Task
 
 OK, WARNING = "ok", "warning"
 
@@ -103,6 +103,14 @@ def _habits(found: Evidence) -> Iterator[Finding]:
         f"the constant {habit.label}" if habit.kind == CONSTANT else f"a reply of kind {_name(habit.label)}"
     )
     value = _show(earns[habit.name])
+    if isinstance(found.task, Interactive):
+        yield Finding(
+            OK,
+            f"Of the replies without an acceptable call, {_name(habit.label)} earns most, {value}. What the "
+            "same call earns again and again in a course of several steps is not worked out"
+            + (", nor what reward.steps adds." if found.table.steps else "."),
+        )
+        return
     if WORST not in earns:
         yield Finding(
             OK,

@@ -9,6 +9,7 @@ from ninegrid.play.elements import box, button, percent, set_attributes, text
 from ninegrid.play.game import Answer, Game
 from ninegrid.play.room import POLICIES, Room
 from ninegrid.play.session import Session
+from ninegrid.play.talk import follows_in_training
 from ninegrid.play.words import PLAYERS, outcome_text, status_text
 from ninegrid.tasks.tictactoe.board import FREE, SQUARES
 
@@ -47,7 +48,8 @@ class GameView:
         self._status.set_text(self._status_text(game, asking))
         self._update_squares(game, asking)
         self._caption.set_text(self._caption_text(game))
-        self._ahead.set_visibility(game.first == "O" and game.opponent in POLICIES)
+        unknown = game.first == "O" and not follows_in_training(self._room.task)
+        self._ahead.set_visibility(unknown and game.opponent in POLICIES)
         self._update_failure(game, asking)
         self._answer.update(game)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -80,8 +81,8 @@ class Room:
         try:
             self.pairs = await self._run(read_pairs, self.settings.paths, self.task)
             self.no_pairs = ""
-        except NinegridError as error:
-            self.no_pairs = str(error)
+        except Exception as error:
+            self.no_pairs = _told(error)
         self._tell()
         for name in others:
             await self._load(name)
@@ -133,12 +134,15 @@ class Room:
             self.tally.open(name, player.under)
             self._policies[name] = player
             self._set(name, Seat("ready"))
-        except NinegridError as error:
-            self._set(name, Seat("failed", str(error)))
+        except Exception as error:
+            self._set(name, Seat("failed", _told(error)))
             return
         finally:
             self._settled[name].set()
-        check = await self._run(_check, player, self.settings, self.task)
+        try:
+            check = await self._run(_check, player, self.settings, self.task)
+        except Exception as error:
+            check = _unchecked(_told(error))
         self._set(name, Seat("ready", check=check))
 
     async def _run(self, work: Callable[..., T], *arguments: object) -> T:
@@ -152,6 +156,20 @@ class Room:
     def _tell(self) -> None:
         for listener in tuple(self.listeners):
             listener()
+
+
+def _told(error: Exception) -> str:
+    """The error in words; one that nobody has foreseen is printed too, and stops nothing else."""
+    if isinstance(error, NinegridError):
+        return str(error)
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {error} (the server printed where)"
+
+
+def _unchecked(problem: str) -> PromptCheck:
+    from ninegrid.play.checks import PromptCheck
+
+    return PromptCheck(missing=(problem,))
 
 
 def _load_player(name: str, settings: PlaySettings, task: TicTacToe) -> PolicyPlayer:

@@ -12,11 +12,11 @@ import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ninegrid.errors import NinegridError
 from ninegrid.play.game import Decoding, Game, Mark, from_json, to_json
-from ninegrid.play.recorded import Filter
+from ninegrid.play.recorded import ANY, Change, Filter
 from ninegrid.play.room import Room
 from ninegrid.tasks.tictactoe.board import EMPTY_BOARD, Board, free_squares
 
@@ -228,4 +228,14 @@ class Session:
         except (OSError, ValueError, TypeError, KeyError):
             return
         if tuple(game.opponent for game in games) == OPPONENTS.get(choices.opponent) and active < len(games):
-            self.choices, self.games, self.active = choices, games, active
+            self.choices, self.games, self.active = self._possible(choices), games, active
+
+    def _possible(self, choices: Choices) -> Choices:
+        """The choices without what the page does not offer now: another task has other outcomes."""
+        outcomes = {ANY, *map(str, self._room.task.outcomes)}
+        wanted = choices.filter
+        fits = {wanted.before, wanted.after} <= outcomes and wanted.decoding in (ANY, "sampled", "greedy")
+        fits = fits and wanted.change in get_args(Change)
+        choices = choices if fits else replace(choices, filter=Filter(), place=0)
+        offered = choices.tab in ("play", "recorded") and choices.first in get_args(Mark)
+        return choices if offered and choices.decoding in get_args(Decoding) else Choices(choices.opponent)

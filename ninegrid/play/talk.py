@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ninegrid.chat.format import ChatFormat
 from ninegrid.play.game import Game
 from ninegrid.tasks.protocol import Example, Interactive, Json, Task
-from ninegrid.tasks.tictactoe import TicTacToe
+from ninegrid.tasks.tictactoe import TicTacToe, TicTacToeGame
 from ninegrid.tasks.tictactoe.board import Board, X
 
 
@@ -37,6 +37,11 @@ def single_moves(task: TicTacToe) -> TicTacToe:
     if not isinstance(task, Interactive):
         return task
     return TicTacToe(task.min_moves, task.max_moves, task.wording.view).worded(task.wording)
+
+
+def follows_in_training(task: TicTacToe) -> bool:
+    """Whether training had boards on which the policy moves second."""
+    return isinstance(task, TicTacToeGame) and task.start != "first"
 
 
 def question(chat: ChatFormat, task: Task, game: Game, example: Example) -> Question:
