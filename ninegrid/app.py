@@ -53,7 +53,7 @@ def stage(main: Callable[[Any], None]) -> Callable[[], None]:
     Errors that a person can act on are printed as one message with exit status 2; anything else
     is a bug and keeps its traceback.
     """
-    _share_cores()
+    share_cores()
     settings_class = typing.get_type_hints(main)["settings"]
     name = Path(main.__code__.co_filename).stem
 
@@ -73,7 +73,7 @@ def stage(main: Callable[[Any], None]) -> Callable[[], None]:
     return entry
 
 
-def _share_cores() -> None:
+def share_cores() -> None:
     """Let torch's threads sleep while they wait for each other, unless the user decided otherwise.
 
     Spinning threads are some 10% faster on an idle machine, and many times slower when any other

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from ninegrid.app import read_sections
+from ninegrid.app import read_sections, share_cores
 from ninegrid.chat.format import ChatFormat, ChatSettings
 from ninegrid.config import TaskSettings
 from ninegrid.errors import DataError, NinegridError
@@ -95,6 +95,7 @@ def _check_policy(folder: Path) -> None:
 def _become_server(policy: str, port: int) -> NoReturn:
     # Nothing that the server looks up may be looked up on the hub.
     os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1")
+    share_cores()
     os.chdir(project_root())  # clients name the model as the settings do, not by a path of this machine
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", policy]
     os.execv(sys.executable, [*command, "--host", HOST, "--port", str(port)])

@@ -6,10 +6,10 @@ Settings are those of ``params.yaml``; with ``KEY=VALUE`` they hold for this ser
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
+from ninegrid.app import share_cores
 from ninegrid.errors import NinegridError
 from ninegrid.play.settings import play_task, read_settings
 from ninegrid.progress import say
@@ -23,8 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=PORT, help=f"where to listen (default: {PORT})")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings for this server alone")
     options = parser.parse_args(arguments)
-    # Threads that wait for each other sleep, as in the stages: the page's own work wants a core too.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    share_cores()
     try:
         settings = read_settings(options.overrides)
         task = play_task(settings)
