@@ -38,8 +38,11 @@ def load_speaker(folder: Path) -> Policy:
 
 
 def agent_task(function: Callable[..., Any] | None = None, **limits: Any) -> AgentTask:
-    """Tic-tac-toe asked through ``function``, else through one that asks once."""
-    settings = {**compose(["task=agent"])["task"], **limits}
+    """Tic-tac-toe asked through ``function``, else through one that asks once.
+
+    All requests are waited for, however busy the machine is, unless ``limits`` say otherwise.
+    """
+    settings = {**compose(["task=agent"])["task"], "gather": 60.0, **limits}
     task = load_task(bind(TaskSettings, settings, "task"))
     assert isinstance(task, AgentTask)
     task.function = function or task.function
