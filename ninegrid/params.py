@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -21,8 +22,11 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from ninegrid.config import flatten, unknown_key
-from ninegrid.errors import NinegridError, SettingsError
+from ninegrid.errors import DataError, NinegridError, SettingsError
 from ninegrid.project import project_root
+
+if TYPE_CHECKING:
+    from ninegrid.settings import Settings
 
 Params = dict[str, Any]
 
@@ -186,7 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--check looks at params.yaml as it is; leave out {' '.join(options.overrides)}")
     try:
         if options.check:
-            validate(read_params())
+            params = read_params()
+            _check_kept(validate(params), params)
             _print(describe_changes(compose([]), read_params()), "params.yaml differs from conf/")
             return 0
         params = compose(options.overrides)
@@ -198,6 +203,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"params: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _check_kept(settings: Settings, params: Params) -> None:
+    """Refuse a model of this machine that is not the one that was fetched, which DVC would not notice.
+
+    Raises:
+        DataError: naming the file.
+    """
+    from ninegrid.policy.settings import LocalSource
+    from ninegrid.policy.sources.local import find_change
+
+    source, fetched = settings.model.source, settings.paths.folder("model")
+    if not isinstance(source, LocalSource) or _fetched_under() != params["model"]:
+        return
+    changed = find_change(source, fetched, project_root())
+    if changed is not None:
+        raise DataError(
+            f"{changed} is not the file from which {settings.paths.model} was made",
+            hint="python -m dvc repro -f fetch_model; then go on",
+        )
+
+
+def _fetched_under() -> Any:
+    """The settings under which the model was fetched, by ``dvc.lock``; None if it was not."""
+    lock = project_root() / "dvc.lock"
+    if not lock.exists():
+        return None
+    try:
+        stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
+    except YAMLError:
+        return None  # DVC says what is wrong with it
+    return stages.get("fetch_model", {}).get("params", {}).get("params.yaml", {}).get("model")
 
 
 def _changes_to(params: Params) -> list[str]:

@@ -510,3 +510,23 @@ def _file_of(module: str) -> str | None:
         if (ROOT / candidate).exists():
             return str(candidate)
     return None
+
+
+@pytest.mark.slow
+def test_a_model_of_this_machine_that_has_changed_is_noticed(project, talker_dir, tmp_path):
+    """DVC does not watch the folder; what `make repro` checks first does."""
+    kept = tmp_path / "kept"
+    shutil.copytree(talker_dir, kept)
+    project.params(*SMOKE, f"model.source.path={kept}")
+    check = ("-m", "ninegrid.params", "--check")
+    assert project.python(*check).returncode == 0  # nothing was fetched yet
+    project.dvc("repro", "fetch_model")
+    assert project.python(*check).returncode == 0
+    config = kept / "config.json"
+    config.write_text(config.read_text() + "\n")
+    refused = project.python(*check, check=False)
+    assert refused.returncode == 2
+    assert "config.json is not the file from which data/model was made" in refused.stderr
+    assert "dvc repro -f fetch_model" in refused.stderr
+    project.dvc("repro", "-f", "fetch_model")
+    assert project.python(*check).returncode == 0

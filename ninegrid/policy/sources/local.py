@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from ninegrid.errors import ModelSourceError
-from ninegrid.policy.files import copy_model_files
+from ninegrid.policy.files import MANIFEST, copy_model_files, sha256_of
 from ninegrid.policy.settings import LocalSource
 
 
@@ -25,3 +26,23 @@ def fill(source: LocalSource, target: Path, root: Path) -> None:
             hint="point model.source.path at the folder that holds these files",
         )
     copy_model_files(folder, target)
+
+
+def find_change(source: LocalSource, fetched: Path, root: Path) -> Path | None:
+    """The first file of the folder that is not the one in ``fetched``, which was copied from it, or None.
+
+    DVC does not watch the folder, which may lie anywhere.  Files that were unpacked on the way are not
+    compared.
+    """
+    manifest = fetched / MANIFEST
+    if not manifest.exists():
+        return None
+    folder = root / Path(source.path).expanduser()
+    for name, described in json.loads(manifest.read_text(encoding="utf-8"))["files"].items():
+        path = folder / name
+        same = not path.is_file() or (
+            path.stat().st_size == described["bytes"] and sha256_of(path) == described["sha256"]
+        )
+        if not same:
+            return path
+    return None
