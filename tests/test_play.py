@@ -34,6 +34,7 @@ from ninegrid.play.talk import follows_in_training, question, single_moves
 from ninegrid.play.tally import Tally
 from ninegrid.play.words import OUTCOMES, PLAYERS
 from ninegrid.policy.agent import Agent, open_agent
+from ninegrid.policy.loading import weights_sha256
 from ninegrid.policy.rollout import Rollout
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import read_examples
@@ -671,3 +672,13 @@ def test_what_nobody_foresaw_stops_one_policy_and_nothing_else(
     assert room.seats["trained"].status == "failed" and room.seats["trained"].problem
     assert room.seats["baseline"].status == "ready"
     assert room.no_pairs and "Traceback" in capsys.readouterr().err
+
+
+def test_a_loaded_policy_does_not_change_with_its_file(settings: PlaySettings, tmp_path: Path) -> None:
+    """Another policy is written over it in place, as `cp` does."""
+    policy, other = tmp_path / "policy", settings.paths.folder("model") / "model.safetensors"
+    shutil.copytree(settings.paths.folder("policy"), policy)
+    player = load_player("trained", policy, play_task(settings), settings)
+    with (policy / "model.safetensors").open("r+b") as file:
+        file.write(other.read_bytes())
+    assert weights_sha256(player.agent.policy.model) == player.weights

@@ -159,6 +159,14 @@ def load_player(name: str, folder: Path, task: TicTacToe, settings: PlaySettings
     """
     moves = single_moves(task)
     table = settings.reward if moves is task else RewardTable(dict(moves.score))
-    player = PolicyPlayer(name, open_agent(folder, task, settings), moves, table)
+    agent = open_agent(folder, task, settings)
+    _own_weights(agent)
+    player = PolicyPlayer(name, agent, moves, table)
     player.warm_up()
     return player
+
+
+def _own_weights(agent: Agent) -> None:
+    """Let go of the file: weights stay mapped to it otherwise, and change with it while the page runs."""
+    for parameter in agent.policy.model.parameters():
+        parameter.data = parameter.data.clone()

@@ -18,7 +18,7 @@ from ninegrid.play.words import outcome_text
 from ninegrid.report.text import number, visible
 from ninegrid.tasks.protocol import Example, Interactive, ToolCall
 
-SIDES = {"before": "Before: untrained", "after": "After: trained"}
+SIDES = {"before": "Before training", "after": "After training"}
 
 
 class RecordedView:
