@@ -5,6 +5,7 @@ The untrained model of the small loop says square 5 to whatever it is asked, whi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -122,6 +123,18 @@ class Tab:
     def square(self, number: int, game: int = 0) -> Any:
         return self.page.locator(".game").nth(game).locator(f"[data-square='{number}']")
 
+    def move(self, number: int, game: int = 0) -> None:
+        """Take a square; a click that met a board about to be drawn anew is made again."""
+        mark = self.square(number, game).locator(".mark")
+        for _ in range(20):
+            self.square(number, game).click()
+            with contextlib.suppress(AssertionError):
+                playwright.expect(mark).to_have_text("O", timeout=PATIENCE / 20)
+                return
+        pytest.fail(
+            f"square {number} could not be taken: {self.page.locator('.game').nth(game).inner_text()}"
+        )
+
     def begin(self, opponent: str, first: str) -> None:
         self.choose(opponent, first, "New game")
         start = "." * 9 if first == "You (O)" else None
@@ -161,8 +174,7 @@ def test_a_whole_game_by_mouse_against_the_trained_policy(open_tab: Any) -> None
             playwright.expect(tab.page.locator(".status").first).not_to_have_text(status)
             continue
         free = tab.board().index(".") + 1
-        tab.square(free).click()
-        playwright.expect(tab.square(free).locator(".mark")).to_have_text("O")
+        tab.move(free)
     assert tab.settled().endswith(OVER)
     assert abs(tab.board().count("X") - tab.board().count("O")) <= 1
 
@@ -185,7 +197,7 @@ def test_a_whole_game_by_keyboard_against_perfect_play(open_tab: Any) -> None:
 def test_an_illegal_reply_is_shown_as_what_it_is_and_can_be_retried(open_tab: Any, loop: Path) -> None:
     tab = open_tab()
     tab.begin("Untrained", "You (O)")
-    tab.square(5).click()
+    tab.move(5)
     failure = tab.page.locator(".failure")
     playwright.expect(failure).to_contain_text("No move: occupied.")
     assert tab.board() == "....O...." and "refused" in tab.square(5).get_attribute("class")
@@ -211,7 +223,7 @@ def test_an_illegal_reply_is_shown_as_what_it_is_and_can_be_retried(open_tab: An
 def test_both_policies_play_games_of_their_own(open_tab: Any) -> None:
     tab = open_tab()
     tab.begin("Both", "You (O)")
-    tab.square(1, game=1).click()
+    tab.move(1, game=1)
     tab.page.keyboard.press("b")
     tab.page.keyboard.press("2")
     playwright.expect(tab.square(2, game=0).locator(".mark")).to_have_text("O")
@@ -222,7 +234,9 @@ def test_both_policies_play_games_of_their_own(open_tab: Any) -> None:
 def test_recorded_replies_are_stepped_through_and_played_on(open_tab: Any) -> None:
     tab = open_tab()
     playwright.expect(tab.page.locator(".seats")).to_have_text("Trained: readyUntrained: ready")
-    tab.choose("Recorded replies", "Greedy")
+    tab.choose("Recorded replies")
+    playwright.expect(tab.page.locator(".steps")).to_be_visible()  # the other panel has a "Greedy" too
+    tab.choose("Greedy")
     playwright.expect(tab.page.locator(".steps")).to_contain_text("1 of 16")
     tab.page.keyboard.press("ArrowRight")
     playwright.expect(tab.page.locator(".steps")).to_contain_text("2 of 16")
@@ -242,7 +256,7 @@ def test_recorded_replies_are_stepped_through_and_played_on(open_tab: Any) -> No
 def test_the_tally_is_exported_as_episodes(open_tab: Any, server: Server, tmp_path: Path) -> None:
     tab = open_tab()
     tab.begin("Untrained", "You (O)")
-    tab.square(1).click()
+    tab.move(1)
     playwright.expect(tab.square(5).locator(".mark")).to_have_text("X")
     with tab.page.expect_download() as download:
         tab.choose("Export as episodes")
@@ -273,7 +287,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(open_tab: Any) -> None:
 def test_games_are_kept_when_the_server_is_gone_and_back(browser: Any, server: Server) -> None:
     tab = Tab(browser, server, 1280)
     tab.begin("Random", "You (O)")
-    tab.square(1).click()
+    tab.move(1)
     assert tab.settled() == "Your turn: you are O."
     other = Tab(browser, server, 1280)
     other.begin("Random", "It (X)")
