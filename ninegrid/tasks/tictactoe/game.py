@@ -19,7 +19,6 @@ from ninegrid.tasks.protocol import (
     CallOutcome,
     Consultation,
     Example,
-    Json,
     Judgement,
     Observation,
     Perturbation,
@@ -152,13 +151,6 @@ class TicTacToeGame(TicTacToe):
         boards = draw_openings(count, seed, self.min_moves, self.max_moves, self.start)
         return [example_of(f"opening-{i:05d}", board) for i, board in enumerate(boards)]
 
-    def parse(self, line: Json) -> Example:
-        if set(line) != {"id", "board"}:
-            raise DataError(f"keys {', '.join(sorted(map(str, line))) or '(none)'}, expected id, board")
-        if not isinstance(line["id"], str) or not line["id"]:
-            raise DataError(f"id = {line['id']!r}, expected a text that is not empty")
-        return example_of(line["id"], _read_opening(line["board"]))
-
     def worked_examples(self) -> Sequence[WorkedExample]:
         """Those of single moves, each gone on by one move of both if the game is not over."""
         return [replace(worked, after=self._gone_on(worked)) for worked in super().worked_examples()]
@@ -199,6 +191,9 @@ class TicTacToeGame(TicTacToe):
     def draw_runs(self, example: Example, runs: Mapping[str, Mapping[str, Any]]) -> str:
         """See `Interactive.draw_runs`."""
         return draw_games(board_of(example), {name: facts.get("moves", []) for name, facts in runs.items()})
+
+    def _read(self, rows: Any) -> Board:
+        return _read_opening(rows)
 
     def _gone_on(self, worked: WorkedExample) -> Sequence[WorkedExample]:
         board = place(begun_by_x(board_of(worked.example)), self.wording.square(worked.call))

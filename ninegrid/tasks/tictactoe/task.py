@@ -115,7 +115,7 @@ class TicTacToe:
             raise DataError(f"keys {', '.join(sorted(map(str, line))) or '(none)'}, expected id, board")
         if not isinstance(line["id"], str) or not line["id"]:
             raise DataError(f"id = {line['id']!r}, expected a text that is not empty")
-        return example_of(line["id"], _read_board(line["board"]))
+        return example_of(line["id"], self._read(line["board"]))
 
     def position(self, name: str, board: Board) -> Example:
         """An example of any unfinished board on which X is to move, also of a game that O began.
@@ -204,6 +204,9 @@ class TicTacToe:
         examples = [example_of(f"eight-marks-{i:03d}", board) for i, board in enumerate(all_boards(8, 8))]
         text = "Other boards, of eight marks, which the generator never draws: one square is free."
         return {"eight_marks": Perturbation(text, self, examples)}
+
+    def _read(self, rows: Any) -> Board:
+        return _read_board(rows)
 
     def _chosen(self, call: ToolCall | None) -> int | None:
         """The square that a call names, or None where it is no valid call (drawings show those too)."""
