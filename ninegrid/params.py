@@ -19,7 +19,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from ninegrid.config import flatten, unknown_key
 from ninegrid.errors import DataError, NinegridError, SettingsError
@@ -43,7 +42,7 @@ def read_params() -> Params:
         raw = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except FileNotFoundError as error:
         raise SettingsError(f"{path} does not exist", hint=hint) from error
-    except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise SettingsError(f"{path} cannot be read: {error}", hint=hint) from error
     if not isinstance(raw, dict):
         raise SettingsError(f"{path} holds no mapping", hint=hint)
@@ -60,7 +59,7 @@ def compose(overrides: Sequence[str]) -> Params:
     try:
         with initialize_config_dir(conf, version_base="1.3"):
             return plain(hydra_compose("config", overrides=list(overrides)))
-    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         _check_names_among(overrides)
         raise SettingsError(f"cannot compose conf/ with {' '.join(overrides)}: {error}") from error
 
@@ -192,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.check:
             params = read_params()
             _check_kept(validate(params), params)
-            _print(describe_changes(compose([]), read_params()), "params.yaml differs from conf/")
+            _print(describe_changes(compose([]), params), "params.yaml differs from conf/")
             return 0
         params = compose(options.overrides)
         validate(params)
@@ -232,7 +231,7 @@ def _fetched_under() -> Any:
         return None
     try:
         stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
-    except YAMLError:
+    except yaml.YAMLError:
         return None  # DVC says what is wrong with it
     return stages.get("fetch_model", {}).get("params", {}).get("params.yaml", {}).get("model")
 

@@ -3,7 +3,7 @@
 ``tokenizer.parse_response`` and ``transformers serve`` follow it.  They raise where a region that they have
 opened does not hold JSON, so here a call is opened only where all of it is readable; anything else, a call
 that was cut at the token limit included, is text.  What a call means is `ninegrid.chat.parser`'s to say: this
-pattern reads the same calls, apart from three that it cannot tell (docs/how-it-works.md names them).
+pattern reads the same calls, apart from what it cannot tell (docs/how-it-works.md names them).
 """
 
 from __future__ import annotations

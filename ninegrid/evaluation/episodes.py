@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninegrid.errors import DataError
 from ninegrid.reward import RewardTable
+from ninegrid.tasks.protocol import Example, Interactive, Task, ToolCall
 
 if TYPE_CHECKING:
     from ninegrid.policy.rollout import Rollout
@@ -75,6 +76,21 @@ def make_episode(rollout: Rollout, decoding: str, score: Mapping[str, float], ta
         facts=dict(judgement.facts),
         score=score[judgement.outcome],
         reward=table.reward(judgement.outcome, rollout.n_sampled),
+    )
+
+
+def draw_replies(task: Task, example: Example, episodes: Mapping[str, Mapping[str, Any]]) -> str:
+    """The task's drawing of ``example`` with what was replied, or with the whole runs of a multi-step task.
+
+    Args:
+        episodes: the fields of named episodes, all of that example.
+    """
+    if isinstance(task, Interactive):
+        return task.draw_runs(example, {name: episode["facts"] for name, episode in episodes.items()})
+    calls = {name: episode["call"] for name, episode in episodes.items()}
+    return task.draw(
+        example,
+        {name: None if c is None else ToolCall(c["name"], c["arguments"]) for name, c in calls.items()},
     )
 
 

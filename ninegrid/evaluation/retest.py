@@ -11,7 +11,7 @@ from ninegrid.errors import DataError
 from ninegrid.evaluation.alternatives import Tried, check_replies, read_alternatives
 from ninegrid.evaluation.cheaper import Cheaper
 from ninegrid.evaluation.compare import Comparison, rejudged
-from ninegrid.evaluation.episodes import Episode, read_episodes
+from ninegrid.evaluation.episodes import Episode, draw_replies, read_episodes
 from ninegrid.evaluation.measure import Measurement, flat_metrics, mirror_measurement
 from ninegrid.evaluation.metrics import DECODINGS
 from ninegrid.evaluation.settings import EvalSettings
@@ -23,7 +23,7 @@ from ninegrid.report.inputs import ReportInputs, read_steps
 from ninegrid.report.page import write_report
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import is_flat
-from ninegrid.tasks.protocol import Interactive, Task, ToolCall
+from ninegrid.tasks.protocol import Task
 from ninegrid.tracking import Run
 
 
@@ -183,9 +183,7 @@ def _report_inputs(result: Retest) -> ReportInputs:
 
     def draw(episodes: Mapping[str, Mapping[str, Any]]) -> str:
         example = by_id[next(iter(episodes.values()))["example"]["id"]]
-        if isinstance(task, Interactive):
-            return task.draw_runs(example, {name: episode["facts"] for name, episode in episodes.items()})
-        return task.draw(example, {name: _call(episode) for name, episode in episodes.items()})
+        return draw_replies(task, example, episodes)
 
     return ReportInputs(
         model=training["model"],
@@ -212,11 +210,6 @@ def _report_inputs(result: Retest) -> ReportInputs:
         facts=_facts(result, training),
         audit=result.inputs.audit,
     )
-
-
-def _call(episode: Mapping[str, Any]) -> ToolCall | None:
-    call = episode["call"]
-    return None if call is None else ToolCall(call["name"], call["arguments"])
 
 
 def _players(result: Retest) -> dict[str, dict[str, Any]]:

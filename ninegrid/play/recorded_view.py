@@ -8,7 +8,7 @@ from typing import Any
 
 from nicegui import background_tasks, ui
 
-from ninegrid.evaluation.episodes import Episode
+from ninegrid.evaluation.episodes import Episode, draw_replies
 from ninegrid.play.elements import badge, box, button, text, toggle
 from ninegrid.play.game import prompt_hash
 from ninegrid.play.recorded import ANY, count_changes, is_flip, next_flip, select
@@ -16,7 +16,6 @@ from ninegrid.play.room import Room
 from ninegrid.play.session import Session
 from ninegrid.play.words import outcome_text
 from ninegrid.report.text import number, visible
-from ninegrid.tasks.protocol import Example, Interactive, ToolCall
 
 SIDES = {"before": "Before training", "after": "After training"}
 
@@ -104,7 +103,8 @@ class RecordedView:
         pair = dict(zip(SIDES, self._room.pairs[place], strict=True))
         example = self._room.task.parse(pair["before"].example)
         with box(classes="drawing"):
-            ui.html(self._drawing(example, pair), sanitize=False)
+            drawn = {side: vars(episode) for side, episode in pair.items()}
+            ui.html(draw_replies(self._room.task, example, drawn), sanitize=False)
             told = [example.id, pair["before"].decoding, self._room.task.kind(example)]
             told += ["a flip" if is_flip(self._room.pairs[place]) else "same score"]
             text("p", ", ".join(told), "small")
@@ -116,12 +116,6 @@ class RecordedView:
             text("summary", "Exact prompt of this board")
             shown, sha = text("pre"), text("p", classes="sha small")
         background_tasks.create(self._show_prompt(example, shown, sha))
-
-    def _drawing(self, example: Example, pair: Mapping[str, Episode]) -> str:
-        task = self._room.task
-        if isinstance(task, Interactive):
-            return task.draw_runs(example, {side: episode.facts for side, episode in pair.items()})
-        return task.draw(example, {side: _call(episode) for side, episode in pair.items()})
 
     def _side(self, title: str, episode: Episode) -> None:
         with box("section", "reply"):
@@ -152,7 +146,3 @@ class RecordedView:
 
 DECODINGS = {"sampled": "Sampled", "greedy": "Greedy", ANY: "Both"}
 CHANGES = {"all": "All", "flips": "Flips", "improved": "Improved", "worsened": "Worsened"}
-
-
-def _call(episode: Episode) -> ToolCall | None:
-    return None if episode.call is None else ToolCall(episode.call["name"], episode.call["arguments"])

@@ -60,10 +60,7 @@ class Agent:
         prompts = hashlib.sha256()
         for example in examples:
             prompts.update(f"{example.id} {self.chat.encode(example)}\n".encode())
-        task = self.chat.task
-        asked_by: dict[str, Any] = {"agent": task.agent} if isinstance(task, AgentTask) else {}
         return {
-            **asked_by,
             **self.chat.fingerprint(),
             "examples": len(examples),
             "prompts_sha256": prompts.hexdigest(),
@@ -76,7 +73,10 @@ class Agent:
         }
 
     def _environment(self) -> dict[str, Any]:
-        task = self.sampler.task
+        """What answers the policy, or asks it, in the task's place."""
+        task = self.chat.task
+        if isinstance(task, AgentTask):
+            return {"agent": task.agent}
         return {"environment": dict(task.environment)} if isinstance(task, Interactive) else {}
 
 

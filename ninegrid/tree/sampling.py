@@ -58,7 +58,7 @@ class Walk:
         self._trunk = list(trunk)
         self._head, self._drafter, self._stop = head, drafter, stop
         self._limit, self._temperature = max_new_tokens, temperature
-        self._finished: list[_Walker] = []
+        self._finished: list[tuple[_Walker, Completion]] = []
         self._live = [self._walker(slot, request) for slot, request in requests.items()]
         self._hidden: list[Tensor] = []
         self._run = 0
@@ -97,17 +97,18 @@ class Walk:
 
     def finish(self) -> dict[int, Completion]:
         """The last completion of each slot; the drafter learns all of them, slot after slot."""
-        self._finished.sort(key=lambda walker: walker.slot)
-        self._drafter.learn((walker.request.prompt, walker.draft.tokens) for walker in self._finished)
-        return {walker.slot: walker.draft.done(self._stop) for walker in self._finished}
+        self._finished.sort(key=lambda finished: finished[0].slot)
+        self._drafter.learn((walker.request.prompt, said.tokens) for walker, said in self._finished)
+        return {walker.slot: said for walker, said in self._finished}
 
     def _walker(self, slot: int, request: Request) -> _Walker:
         return _Walker(slot, request, self.tree.add(request.prompt[len(self._trunk) :])[-1])
 
     def _follow(self, walker: _Walker) -> list[_Walker]:
         """Who goes on where ``walker`` has finished: one, or none."""
-        self._finished.append(walker)
-        request = walker.request.next(walker.draft.done(self._stop))
+        completion = walker.draft.done(self._stop)
+        self._finished.append((walker, completion))
+        request = walker.request.next(completion)
         if request is None:
             return []
         if list(request.prompt[: len(self._trunk)]) != self._trunk or len(request.prompt) == len(self._trunk):

@@ -86,24 +86,23 @@ class TrunkPass(Attending):
     """
 
     def __init__(self, before: Trunk | None = None) -> None:
-        self._before = before or Trunk([], [])
+        self._before = before
         self.layers: list[KeysValues] = []
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """See `Attending.attend`."""
+        if self._before is None:
+            self.layers.append((keys[0], values[0]))
+            return torch.nn.functional.scaled_dot_product_attention(
+                query, keys, values, is_causal=True, scale=scale, enable_gqa=True
+            )
         old_keys, old_values = self._before.of_layer(layer, keys[0])
-        self.layers.append((torch.cat([old_keys, keys[0]], 1), torch.cat([old_values, values[0]], 1)))
-        all_keys, all_values = self.layers[-1]
+        all_keys, all_values = torch.cat([old_keys, keys[0]], 1), torch.cat([old_values, values[0]], 1)
+        self.layers.append((all_keys, all_values))
         first, length = len(self._before), query.shape[2]
         seen = torch.ones(length, first + length, dtype=torch.bool, device=query.device).tril(first)
         return torch.nn.functional.scaled_dot_product_attention(
-            query,
-            all_keys[None],
-            all_values[None],
-            attn_mask=seen if first else None,
-            is_causal=not first,
-            scale=scale,
-            enable_gqa=True,
+            query, all_keys[None], all_values[None], attn_mask=seen, scale=scale, enable_gqa=True
         )
 
 

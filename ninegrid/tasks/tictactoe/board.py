@@ -66,9 +66,14 @@ def to_move(board: Board) -> str:
     return X if board.count(X) == board.count(O) else O
 
 
+def swapped(board: Board) -> Board:
+    """The board with X for O and O for X."""
+    return board.translate(_SWAPPED)
+
+
 def begun_by_x(board: Board) -> Board:
     """The board as the rules count it, by which X began: marks are swapped where O is ahead."""
-    return board.translate(_SWAPPED) if board.count(O) > board.count(X) else board
+    return swapped(board) if board.count(O) > board.count(X) else board
 
 
 def free_squares(board: Board) -> tuple[int, ...]:

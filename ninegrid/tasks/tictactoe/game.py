@@ -34,7 +34,6 @@ from ninegrid.tasks.tictactoe.board import (
     best_squares,
     free_squares,
     is_finished,
-    marks,
     place,
     to_move,
     value,
@@ -178,9 +177,6 @@ class TicTacToeGame(TicTacToe):
     def expected_outcomes(self, player: str, example: Example) -> Mapping[str, float]:
         """Exact, over every course that a game can take; against ``self`` the player meets itself."""
         return self._matches[player].outcomes(begun_by_x(board_of(example)))
-
-    def stratum(self, example: Example) -> str:
-        return f"marks={marks(board_of(example))}"
 
     def kind(self, example: Example) -> str:
         board = begun_by_x(board_of(example))

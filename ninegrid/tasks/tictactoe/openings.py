@@ -13,24 +13,22 @@ from typing import Literal
 from ninegrid.tasks.tictactoe.board import (
     EMPTY_BOARD,
     Board,
-    O,
     X,
     free_squares,
     is_finished,
     marks,
     place,
+    swapped,
     to_move,
 )
 
 Start = Literal["first", "second", "both"]
 """Whether the player moved, or moves, first."""
 
-_SWAPPED = str.maketrans({X: O, O: X})
-
 
 def seen(board: Board, mark: str) -> Board:
     """The board in the eyes of the player with ``mark``."""
-    return board if mark == X else board.translate(_SWAPPED)
+    return board if mark == X else swapped(board)
 
 
 def plays(start: Start, played: int) -> bool:

@@ -13,13 +13,13 @@ from itertools import accumulate
 from ninegrid.tasks.tictactoe.board import (
     Board,
     X,
-    best_squares,
     free_squares,
     has_line,
     is_finished,
     place,
     to_move,
 )
+from ninegrid.tasks.tictactoe.players import PLAYERS, evenly
 
 Choices = Mapping[int, float]
 Move = Callable[[Board], Choices]
@@ -30,19 +30,8 @@ RESULT = {LOSS: 0.0, DRAW: 0.5, WIN: 1.0}
 """A game's result as tournaments count it."""
 
 
-def evenly(squares: tuple[int, ...]) -> Choices:
-    """Each of the squares with the same probability."""
-    return {square: 1 / len(squares) for square in squares}
-
-
-def random_move(board: Board) -> Choices:
-    """Any free square."""
-    return evenly(free_squares(board))
-
-
-def perfect_move(board: Board) -> Choices:
-    """A square that wins at once, or else any that minimax calls optimal."""
-    return evenly(best_squares(board))
+random_move: Move = PLAYERS["random_legal"].choices
+perfect_move: Move = PLAYERS["minimax"].choices
 
 
 def mixed_move(skill: float) -> Move:

@@ -24,7 +24,8 @@ class Player:
     choices: Callable[[Board], Mapping[int, float]]
 
 
-def _evenly(squares: tuple[int, ...]) -> dict[int, float]:
+def evenly(squares: tuple[int, ...]) -> dict[int, float]:
+    """Each of the squares with the same probability."""
     return {square: 1 / len(squares) for square in squares}
 
 
@@ -32,7 +33,7 @@ PLAYERS: Mapping[str, Player] = {
     "uniform": Player(
         "any square",
         "Picks one of the nine squares at random, taken or not.",
-        lambda board: _evenly(tuple(SQUARES)),
+        lambda board: evenly(tuple(SQUARES)),
     ),
     "centre": Player(
         "always the centre",
@@ -42,7 +43,7 @@ PLAYERS: Mapping[str, Player] = {
     "random_legal": Player(
         "random legal",
         "Picks one of the free squares at random.",
-        lambda board: _evenly(free_squares(board)),
+        lambda board: evenly(free_squares(board)),
     ),
     "first_empty": Player(
         "first free square",
@@ -52,7 +53,7 @@ PLAYERS: Mapping[str, Player] = {
     "minimax": Player(
         "perfect play",
         "Wins at once where it can, and otherwise picks a move that minimax calls optimal.",
-        lambda board: _evenly(best_squares(board)),
+        lambda board: evenly(best_squares(board)),
     ),
 }
 """Weakest first, by the published table over all boards of the default settings."""
