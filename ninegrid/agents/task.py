@@ -7,7 +7,6 @@ do, and what becomes of it, is in ``sampler``; this module only finds the functi
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, cast
 from ninegrid.chat.judging import judge_call, judge_reply
 from ninegrid.config import TaskSettings, bind, require
 from ninegrid.errors import SettingsError
-from ninegrid.tasks.loading import load_task
+from ninegrid.tasks.loading import import_module_of, load_task
 from ninegrid.tasks.protocol import (
     CallOutcome,
     Example,
@@ -186,19 +185,10 @@ def load_agent(path: str) -> AgentFunction:
     Raises:
         SettingsError: there is none, or it is no ``async def`` of a client and an example.
     """
-    module_name, _, name = path.rpartition(".")
-    if not all(part.isidentifier() for part in path.split(".")) or not module_name:
-        raise SettingsError(f"task.agent = {path!r}, expected package.module.function")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise SettingsError(
-            f"task.agent = {path!r}: cannot import {module_name}: {error}",
-            hint="the module must be installed, or lie in the folder in which the stage is started",
-        ) from error
+    module, name = import_module_of(path, "task.agent", "package.module.function")
     function = getattr(module, name, None)
     if not inspect.iscoroutinefunction(function):
-        what = f"{module_name} has no {name}" if function is None else "it is no `async def` function"
+        what = f"{module.__name__} has no {name}" if function is None else "it is no `async def` function"
         raise SettingsError(f"task.agent = {path!r}: {what}", hint="docs/agents.md shows one")
     try:
         inspect.signature(function).bind("client", "example")

@@ -12,6 +12,7 @@ import inspect
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import field, make_dataclass
+from types import ModuleType
 from typing import Any
 
 from ninegrid.config import OutOfRange, TaskSettings, bind
@@ -42,20 +43,36 @@ def load_task(settings: TaskSettings) -> Task:
     return task
 
 
-def _import_class(path: str) -> type[Any]:
+def import_module_of(path: str, setting: str, expected: str) -> tuple[ModuleType, str]:
+    """Import the module in which ``path`` says that something is.
+
+    Args:
+        path: such as ``package.module.Name``.
+        setting: that names it, and ``expected``: what it should look like, for messages.
+
+    Returns:
+        The module, and the last part of the path.
+
+    Raises:
+        SettingsError: it is no such path, or the module cannot be imported.
+    """
     module_name, _, name = path.rpartition(".")
     if not all(part.isidentifier() for part in path.split(".")) or not module_name:
-        raise SettingsError(f"task._target_ = {path!r}, expected package.module.ClassName")
+        raise SettingsError(f"{setting} = {path!r}, expected {expected}")
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name), name
     except ImportError as error:
         raise SettingsError(
-            f"task._target_ = {path!r}: cannot import {module_name}: {error}",
+            f"{setting} = {path!r}: cannot import {module_name}: {error}",
             hint="the module must be installed, or lie in the folder in which the stage is started",
         ) from error
+
+
+def _import_class(path: str) -> type[Any]:
+    module, name = import_module_of(path, "task._target_", "package.module.ClassName")
     found = getattr(module, name, None)
     if not isinstance(found, type):
-        raise _no_such_class(path, module_name, name, vars(module))
+        raise _no_such_class(path, module.__name__, name, vars(module))
     return found
 
 
