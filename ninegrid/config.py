@@ -29,6 +29,7 @@ SECTIONS = (
     "decoding",
     "engine",
     "warm_start",
+    "adapter",
     "train",
     "eval",
     "perturb",

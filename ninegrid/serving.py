@@ -11,7 +11,7 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +22,7 @@ from ninegrid.errors import DataError, NinegridError
 from ninegrid.params import read_params
 from ninegrid.paths import PathSettings
 from ninegrid.policy.files import find_problem
+from ninegrid.policy.needs import read_needs
 from ninegrid.ports import HOST, require_free
 from ninegrid.project import project_root
 from ninegrid.tasks.loading import load_task
@@ -55,11 +56,14 @@ def main() -> None:
     """Serve the policy that ``params.yaml`` names, or print a request for it."""
     parser = argparse.ArgumentParser(prog="python -m ninegrid.serving", description="Serve the policy.")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--policy", help="folder of another policy than the one that params.yaml names")
     parser.add_argument("--request", action="store_true", help="print a request that shows one example")
     arguments = parser.parse_args()
     try:
         sections: _Sections = read_sections(_Sections, read_params())
-        _check_policy(sections.paths.folder("policy"))
+        if arguments.policy is not None:
+            sections = replace(sections, paths=replace(sections.paths, policy=arguments.policy))
+        _check_policy(sections.paths.policy, sections.paths.folder("policy"))
         if arguments.request:
             print(json.dumps(request(sections), indent=1, ensure_ascii=False))
             return
@@ -86,7 +90,14 @@ def request(sections: _Sections) -> Json:
     }
 
 
-def _check_policy(folder: Path) -> None:
+def _check_policy(name: str, folder: Path) -> None:
+    needs = read_needs(folder)
+    if needs is not None and needs.adapter:
+        raise DataError(
+            f"{name} holds an adapter; servers want a whole model",
+            hint=f"python -m ninegrid.merge {name} data/merged && "
+            "python -m ninegrid.serving --policy data/merged",
+        )
     problem = find_problem(folder)
     if problem is not None:
         raise DataError(f"no policy to serve: {problem}", hint="make repro")

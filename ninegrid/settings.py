@@ -18,6 +18,8 @@ from ninegrid.gspo.settings import TrainSettings
 from ninegrid.paths import PathSettings
 from ninegrid.perturb.choice import chosen_perturbations
 from ninegrid.perturb.settings import PerturbSettings
+from ninegrid.policy.adapters import AdapterSettings
+from ninegrid.policy.needs import check_trainable
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import BoardSettings, check_enough
@@ -39,6 +41,7 @@ class Settings:
     decoding: DecodingSettings
     engine: EngineSettings
     warm_start: WarmStartSettings
+    adapter: AdapterSettings
     train: TrainSettings
     eval: EvalSettings
     perturb: PerturbSettings
@@ -54,6 +57,7 @@ def validate(params: Mapping[str, Any]) -> Settings:
         SettingsError: for the first thing that is wrong.
     """
     settings: Settings = read_sections(Settings, params)
+    check_trainable(settings.model, settings.adapter)
     task = load_task(settings.task)
     settings.reward.check(task)
     check_enough(task, settings.boards)

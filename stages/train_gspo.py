@@ -14,6 +14,8 @@ from ninegrid.chat.format import ChatSettings
 from ninegrid.config import TaskSettings, unbind
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.paths import PathSettings
+from ninegrid.policy.adapters import AdapterSettings
+from ninegrid.policy.needs import check_trainable
 from ninegrid.policy.settings import ModelSettings
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.loading import load_task
@@ -32,6 +34,7 @@ class Settings:
     chat: ChatSettings
     decoding: DecodingSettings
     engine: EngineSettings
+    adapter: AdapterSettings
     train: TrainSettings
     paths: PathSettings
     tracking: TrackingSettings
@@ -40,6 +43,7 @@ class Settings:
 @stage
 def main(settings: Settings) -> None:
     """Train the model on the training boards with GSPO."""
+    check_trainable(settings.model, settings.adapter)
     task = load_task(settings.task)
     settings.reward.check(task)
 

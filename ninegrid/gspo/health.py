@@ -82,6 +82,7 @@ def _update_figures(stats: UpdateStats, learning_rate: float) -> Row:
     return {
         "train/grad_norm": _mean(stats.grad_norms),
         "train/weight_change": sum(stats.weight_changes),
+        "train/weights_changed": _mean(stats.weights_changed),
         "train/learning_rate": learning_rate,
         "train/clip_fraction": _mean(stats.clipped),
         "train/ratio_min": min(stats.ratios, default=None),

@@ -16,8 +16,12 @@ from ninegrid.gspo.health import Row
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.gspo.trainer import Costs, Trainer
 from ninegrid.outputs import output_folder, write_csv, write_json
+from ninegrid.policy.adapters import AdapterSettings, attach, is_adapted, merge
 from ninegrid.policy.agent import Agent, AgentSettings, open_agent
-from ninegrid.policy.loading import weights_sha256, write_model, write_serving_defaults
+from ninegrid.policy.loading import Policy, weights_sha256, write_model, write_serving_defaults
+from ninegrid.policy.needs import Needs, base_of, write_needs
+from ninegrid.policy.quantization import unpack, weights_count
+from ninegrid.progress import say
 from ninegrid.reward import RewardTable
 from ninegrid.tasks.protocol import Example, Task
 from ninegrid.tracking import Run
@@ -32,6 +36,8 @@ class RunSettings(AgentSettings, Protocol):
 
     @property
     def reward(self) -> RewardTable: ...
+    @property
+    def adapter(self) -> AdapterSettings: ...
     @property
     def train(self) -> TrainSettings: ...
 
@@ -54,10 +60,24 @@ def train_policy(
     checkpoints: Checkpoints,
     run: Run,
 ) -> Trained:
-    """Load the model to start from, train it on ``examples``, mirror every step."""
-    agent = open_agent(start.folder, task, settings)
+    """Load the model to start from, train it or an adapter on ``examples``, mirror every step.
+
+    Returns:
+        What was trained, as it is to be saved: with its adapter, or merged into a plain model.
+    """
+    lora = settings.adapter.lora
+
+    def prepare(policy: Policy) -> None:
+        if lora is not None:
+            attach(policy.model, lora, settings.train.seed)
+            say(f"train_gspo: {_share_trained(policy.model)}")
+
+    agent = open_agent(start.folder, task, settings, prepare=prepare)
     trainer = Trainer(agent.policy, agent.sampler, settings.reward, settings.train, checkpoints)
     rows = trainer.run(examples, lambda row, costs: _mirror(run, row, costs))
+    if lora is not None and lora.merge:
+        unpack(agent.policy.model)
+        merge(agent.policy.model)
     return Trained(agent, start, rows, examples[0])
 
 
@@ -72,6 +92,7 @@ def write_training(trained: Trained, settings: RunSettings, policy: Path, folder
         agent.write_prompt(draft, trained.example)
         write_model(agent.policy.model, agent.chat.saved_tokenizer(), weights)
         write_serving_defaults(weights, settings.decoding.temperature)
+        write_needs(weights, _needs(trained, settings, policy))
 
 
 def run_digest(settings: Mapping[str, Any], hashes: Mapping[str, str]) -> str:
@@ -89,6 +110,18 @@ def _code_sha256() -> str:
     return whole.hexdigest()
 
 
+def _needs(trained: Trained, settings: RunSettings, policy: Path) -> Needs:
+    if not is_adapted(trained.agent.policy.model):
+        return Needs(settings.model.dtype)
+    base = base_of(trained.start.folder, policy)
+    return Needs(settings.model.dtype, settings.model.quantization, adapter=True, base=base)
+
+
+def _share_trained(model: Any) -> str:
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return f"an adapter of {trained:,} weights beside {weights_count(model) - trained:,} frozen ones"
+
+
 def _mirror(run: Run, row: Row, costs: Costs) -> None:
     step = row["step"]
     assert isinstance(step, int)
@@ -104,6 +137,7 @@ def _summary(trained: Trained, settings: RunSettings) -> dict[str, Any]:
         "credit": settings.train.credit,
         "model": settings.model.name,
         "warm_start": trained.start.method,
+        "adapter": settings.adapter.recipe.method,
         "engine": trained.agent.sampler.engine.name,
         "steps": len(rows),
         "seed": settings.train.seed,

@@ -44,7 +44,12 @@ class TrainSettings:
         minibatches: optimiser steps in one pass; boards are dealt to them in turn.
         max_tokens_per_pass: distinct tokens in one forward and backward pass; larger batches are
             accumulated, with the same gradient.
-        optimizer: ``adamw`` (fused) or ``adamw_8bit`` (bitsandbytes).
+        optimizer: ``adamw`` (fused), or of bitsandbytes: ``adamw_8bit`` has a quarter of its state,
+            ``paged_adamw`` and ``paged_adamw_8bit`` move it out of a CUDA device's memory when that is short.
+        weight_update: how trained weights that are not float32 are moved: ``master`` keeps a float32 copy of
+            each, ``stochastic`` rounds at random, ``nearest`` loses the steps that are too small for them.
+        gradient_checkpointing: keep the input of each layer alone and compute the rest anew in the backward
+            pass: less memory, a third more time in the update.
         learning_rate: peak of the schedule.
         schedule: ``constant``, ``linear`` or ``cosine`` decay to 0 after the warm-up.
         warmup_steps: steps of linear rise to the peak.
@@ -70,7 +75,9 @@ class TrainSettings:
     passes: int = 1
     minibatches: int = 1
     max_tokens_per_pass: int = 1024
-    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    optimizer: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit"] = "adamw"
+    weight_update: Literal["master", "stochastic", "nearest"] = "master"
+    gradient_checkpointing: bool = False
     learning_rate: float = 5e-6
     schedule: Schedule = "constant"
     warmup_steps: int = 0

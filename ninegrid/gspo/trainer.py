@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
+
 from ninegrid.errors import SettingsError
 from ninegrid.gspo.batch import RolloutBatch, boards_of_round, choose_groups, join, make_batch
 from ninegrid.gspo.checkpoint import Checkpoints, State
@@ -45,7 +47,8 @@ class Trainer:
     ) -> None:
         self._policy, self._sampler, self._table = policy, sampler, table
         self._settings, self._checkpoints = settings, checkpoints
-        self._optimizer = make_optimizer([p for p in policy.model.parameters() if p.requires_grad], settings)
+        self._weights = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
+        self._optimizer = make_optimizer(self._weights.values(), settings)
         self._updater = Updater(policy.model, sampler.engine, self._optimizer, settings, sampler.decoding)
         self._valid = next(iter(sampler.task.milestones.values()))
         self._rounds = 0
@@ -129,7 +132,9 @@ class Trainer:
             self._sampler.engine.load([])  # guesses shape the passes: every run begins without any
             self._rounds = 0
             return []
-        self._policy.model.load_state_dict(state.model)
+        with torch.no_grad():
+            for name, weight in self._weights.items():
+                weight.copy_(state.model[name])
         self._optimizer.load_state_dict(state.optimizer)
         self._sampler.engine.load(state.engine)
         self._rounds = state.rounds
@@ -139,7 +144,8 @@ class Trainer:
     def _remember(self, rows: list[Row]) -> None:
         every = self._settings.checkpoint_every
         if every and len(rows) % every == 0:
-            model, optimizer = self._policy.model.state_dict(), self._optimizer.state_dict()
+            model = {name: weight.detach() for name, weight in self._weights.items()}
+            optimizer = self._optimizer.state_dict()
             engine = self._sampler.engine.state()
             self._checkpoints.save(State(len(rows), self._rounds, model, optimizer, engine, rows))
 

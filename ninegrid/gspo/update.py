@@ -17,6 +17,7 @@ from ninegrid.gspo.algorithms.names import FACTS
 from ninegrid.gspo.algorithms.objective import ClipRange, Objective, Totals
 from ninegrid.gspo.algorithms.registry import objective_of
 from ninegrid.gspo.batch import Floats, RolloutBatch
+from ninegrid.gspo.low_precision import Optimizer
 from ninegrid.gspo.optimizer import step_with_change
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.policy.rollout import Rollout
@@ -51,6 +52,7 @@ class UpdateStats:
     losses: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
     weight_changes: list[float] = field(default_factory=list)
+    weights_changed: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
     clipped: list[bool] = field(default_factory=list)
     logprob_diff: float | None = None
@@ -72,7 +74,7 @@ class Updater:
         self,
         model: Any,
         engine: Engine,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         settings: TrainSettings,
         decoding: DecodingSettings,
     ) -> None:
@@ -149,12 +151,13 @@ class Updater:
         if norm > self._settings.max_grad_norm:
             torch._foreach_mul_(gradients, self._settings.max_grad_norm / norm)
         change = step_with_change(self._optimizer, self._parameters)
-        if not math.isfinite(change):
+        if not math.isfinite(change.relative):
             raise TrainingError(
                 f"the weights are not finite after the update on boards {_ids(scored)}",
                 hint="train again with a smaller train.learning_rate",
             )
-        stats.weight_changes.append(change)
+        stats.weight_changes.append(change.relative)
+        stats.weights_changed.append(change.share)
 
     def _evaluate(
         self, chunk: list[Scored], scored_ST: Tensor, totals: Totals, stats: UpdateStats, *, on_policy: bool

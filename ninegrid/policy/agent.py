@@ -7,7 +7,7 @@ retest cannot come to differ in prompt, template, engine or decoding.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,15 +93,26 @@ class AgentSettings(Protocol):
     def engine(self) -> EngineSettings: ...
 
 
-def open_agent(folder: Path, task: Task, settings: AgentSettings) -> Agent:
+def open_agent(
+    folder: Path,
+    task: Task,
+    settings: AgentSettings,
+    *,
+    prepare: Callable[[Policy], None] = lambda policy: None,
+) -> Agent:
     """Load the policy in ``folder`` and put prompt, engine and judge around it.
+
+    Args:
+        prepare: changes the loaded policy before anything is built on it.
 
     Raises:
         NinegridError: the model cannot be loaded, or its prompt does not show the tools.
     """
     set_determinism(settings.engine.threads, 0)
     keep_freed_memory()
-    return make_agent(load_policy(folder, settings.model), task, settings, settings.chat)
+    policy = load_policy(folder, settings.model)
+    prepare(policy)
+    return make_agent(policy, task, settings, settings.chat)
 
 
 def make_agent(

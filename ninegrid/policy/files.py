@@ -15,6 +15,9 @@ from typing import Any
 MANIFEST = "source.json"
 """Written by ``fetch`` beside the model's files: where they came from, their lengths and hashes."""
 
+NEEDS = "needs.json"
+"""Written beside a trained policy's files: what loading it takes (`ninegrid.policy.needs`)."""
+
 _SUFFIXES = (".safetensors", ".gguf", ".json", ".jinja", ".txt", ".model")
 _LEGAL = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 _INDEX = "model.safetensors.index.json"
@@ -31,7 +34,7 @@ def is_model_file(name: str) -> bool:
 
     Pickled weights do not (loading them runs whatever code they hold), nor does Python code.
     """
-    return name != MANIFEST and (is_legal_notice(name) or name.endswith(_SUFFIXES))
+    return name not in (MANIFEST, NEEDS) and (is_legal_notice(name) or name.endswith(_SUFFIXES))
 
 
 def model_files(folder: Path) -> list[Path]:

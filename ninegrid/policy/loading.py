@@ -15,7 +15,7 @@ import os
 import random
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,10 @@ from transformers.utils import logging as transformers_logging
 
 from ninegrid.atomic import new_folder
 from ninegrid.errors import DataError, SettingsError
-from ninegrid.policy.files import find_difference, find_problem, gguf_file
+from ninegrid.policy.adapters import is_adapted, read_adapter, write_adapter
+from ninegrid.policy.files import find_difference, gguf_file
+from ninegrid.policy.needs import Needs, find_policy_problem, read_needs
+from ninegrid.policy.quantization import Quantization, forget_packing, loading_config, unpacking_config
 from ninegrid.policy.settings import ModelSettings
 
 _HINT = "make it again: dvc repro (the base model alone: python -m stages.fetch_model)"
@@ -58,17 +61,29 @@ class Policy:
 def load_policy(folder: Path, settings: ModelSettings) -> Policy:
     """Load the model and tokenizer in ``folder``, as ``fetch`` or `save_policy` wrote them.
 
+    What a trained policy says that it needs goes before the settings: one that was trained beside packed
+    weights and then merged is not packed again.
+
     Raises:
         DataError: the folder is missing, or a file in it is missing or damaged.
         SettingsError: the device asked for is not there.
     """
     _require_whole(folder)
-    device = _device(settings.device)
-    dtype: torch.dtype = getattr(torch, settings.dtype)
+    told = read_needs(folder)
+    quantization = settings.quantization if told is None else told.quantization
+    needs = replace(told or Needs(settings.dtype), dtype=settings.dtype, quantization=quantization)
+    return load_weights(folder, needs, settings.device, settings.name)
+
+
+def load_weights(folder: Path, needs: Needs, device: str = "cpu", name: str = "") -> Policy:
+    """Load what is in ``folder`` with all that it ``needs``; see `load_policy`."""
+    place, dtype = _device(device), getattr(torch, needs.dtype)
     with _silence(), _readable(folder):
         tokenizer = load_tokenizer(folder)
-        model = _load_model(folder, dtype)
-    return Policy(model.to(device).eval(), tokenizer, device, dtype, settings.name)
+        model = _load_model(needs.base_folder(folder), dtype, needs.quantization, place)
+        if needs.adapter:
+            read_adapter(model, folder)
+    return Policy(model.to(place).eval(), tokenizer, place, dtype, name)
 
 
 def save_policy(policy: Policy, folder: Path, tokenizer: Any = None) -> None:
@@ -124,14 +139,18 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def write_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write model and tokenizer into an existing folder.
+    """Write model and tokenizer into an existing folder; of an adapted model, the adapter alone.
 
     Raises:
         OSError: the folder cannot be written.
     """
     try:
         with _silence():
-            model.save_pretrained(folder)
+            if is_adapted(model):
+                write_adapter(model, folder)
+                model.generation_config.save_pretrained(folder)
+            else:
+                model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     except SafetensorError as error:  # how its writer reports, for one, a full disk
         raise OSError(errno.EIO, str(error), str(folder)) from error
@@ -158,15 +177,16 @@ def unpack_gguf(folder: Path) -> None:
     if path is None:
         raise DataError(f"{folder} holds no .gguf file")
     with _silence(), _readable(folder):
-        model, tokenizer = _load_model(folder, torch.float32), load_tokenizer(folder)
+        model, tokenizer = (
+            _load_model(folder, torch.float32, "none", torch.device("cpu")),
+            load_tokenizer(folder),
+        )
     write_model(model, tokenizer, folder)
     path.unlink()
 
 
-def _load_model(folder: Path, dtype: torch.dtype) -> Any:
+def _load_model(folder: Path, dtype: torch.dtype, quantization: Quantization, device: torch.device) -> Any:
     auto: Any = AutoModelForCausalLM
-    # Plain weights, which can be trained and saved; by itself transformers may keep them packed.
-    unpacked = {"quantization_config": GgufConfig(dequantize=True)} if gguf_file(folder) else {}
     model, info = auto.from_pretrained(
         folder,
         dtype=dtype,
@@ -174,8 +194,10 @@ def _load_model(folder: Path, dtype: torch.dtype) -> Any:
         ignore_mismatched_sizes=True,  # reported below, by name
         output_loading_info=True,
         **_gguf(folder),
-        **unpacked,
+        **_packing(folder, dtype, quantization, device),
     )
+    if quantization == "none":
+        forget_packing(model)
     # transformers would draw these at random.
     lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
     if lacking:
@@ -188,6 +210,20 @@ def _gguf(folder: Path) -> dict[str, str]:
     """The argument that makes transformers read a GGUF file, where the weights are in one."""
     path = gguf_file(folder)
     return {} if path is None else {"gguf_file": path.name}
+
+
+def _packing(
+    folder: Path, dtype: torch.dtype, quantization: Quantization, device: torch.device
+) -> dict[str, Any]:
+    """The arguments that say how the weights are to lie in memory, and where, if they are packed."""
+    # Plain weights, which can be trained and saved; by itself transformers may keep them packed.
+    unpacked = GgufConfig(dequantize=True) if gguf_file(folder) else unpacking_config(folder)
+    packed = loading_config(quantization, dtype)
+    if packed is None:
+        return {} if unpacked is None else {"quantization_config": unpacked}
+    if unpacked is not None:
+        raise DataError(f"{folder} holds weights that are packed already", hint="set model.quantization=none")
+    return {"quantization_config": packed, "device_map": {"": device}}
 
 
 def _device(name: str) -> torch.device:
@@ -207,7 +243,7 @@ def _device(name: str) -> torch.device:
 
 
 def _require_whole(folder: Path) -> None:
-    problem = find_problem(folder) or find_difference(folder)
+    problem = find_policy_problem(folder) or find_difference(folder)
     if problem is not None:
         raise DataError(problem, hint=_HINT)
 

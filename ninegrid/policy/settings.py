@@ -8,11 +8,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from ninegrid.config import bind, require, unknown_key
 from ninegrid.errors import SettingsError
+from ninegrid.policy.quantization import Quantization
 
 FIND_COMMIT = (
     "the full hash of a commit (40 hex digits), for branches and tags move; this prints the newest: "
@@ -118,11 +119,15 @@ class _Loading:
     name: str
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str = "auto"
+    quantization: Quantization = "none"
 
     def __post_init__(self) -> None:
         require(bool(self.name.strip()), "name", self.name, "a short name")
         known = re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device) is not None
         require(known, "device", self.device, "auto, cpu, cuda, cuda:N or mps")
+
+
+_KEYS = ("name", "source", *(field.name for field in fields(_Loading) if field.name != "name"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +139,8 @@ class ModelSettings(_Loading):
         source: where the files come from.
         dtype: number format of the loaded weights; what is fetched does not depend on it.
         device: ``auto`` is the first CUDA device when there is one, else the CPU.
+        quantization: ``nf4`` packs the weights of linear layers into 4 bits when they are loaded; they can
+            then be trained with an adapter only.
     """
 
     source: Source
@@ -142,8 +149,8 @@ class ModelSettings(_Loading):
     def from_mapping(cls, raw: Mapping[str, Any]) -> ModelSettings:
         """Bind section ``model``; see `ninegrid.config.bind` for the errors."""
         for key in raw:
-            if key not in ("name", "source", "dtype", "device"):
-                raise unknown_key(f"model.{key}", ("name", "source", "dtype", "device"))
+            if key not in _KEYS:
+                raise unknown_key(f"model.{key}", _KEYS)
         rest = {key: value for key, value in raw.items() if key != "source"}
         source = bind_source(raw.get("source"), "model.source", tuple(_KINDS))
         return cls(source=source, **vars(bind(_Loading, rest, "model")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,7 +63,8 @@ def warm_start(
     require_trl()
     set_determinism(settings.engine.threads, recipe.seed)
     keep_freed_memory()
-    policy = load_policy(model, settings.model)
+    # All weights are taught, so none may be packed.
+    policy = load_policy(model, replace(settings.model, quantization="none"))
     chat = ChatFormat(policy.tokenizer, settings.chat, task)
     lessons = make_lessons(chat, examples, recipe)
     say(

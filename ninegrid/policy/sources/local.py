@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from ninegrid.errors import ModelSourceError
+from ninegrid.policy.adapters import CONFIG_FILE
 from ninegrid.policy.files import MANIFEST, copy_model_files, sha256_of
 from ninegrid.policy.settings import LocalSource
 
@@ -20,6 +21,12 @@ def fill(source: LocalSource, target: Path, root: Path) -> None:
     folder = root / Path(source.path).expanduser()
     if not folder.is_dir():
         raise ModelSourceError(f"there is no folder {folder}", hint="check model.source.path")
+    if (folder / CONFIG_FILE).exists():
+        raise ModelSourceError(
+            f"{folder} holds an adapter, which is no model by itself",
+            hint=f"merge it first, and name the new folder in model.source.path: "
+            f"python -m ninegrid.merge {source.path} {source.path}-merged",
+        )
     if not (folder / "config.json").exists() and not any(folder.glob("*.gguf")):
         raise ModelSourceError(
             f"{folder} holds no model: no config.json and no .gguf file",
