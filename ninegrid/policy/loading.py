@@ -30,7 +30,13 @@ from ninegrid.errors import DataError, SettingsError
 from ninegrid.policy.adapters import is_adapted, read_adapter, write_adapter
 from ninegrid.policy.files import find_difference, gguf_file
 from ninegrid.policy.needs import Needs, find_policy_problem, read_needs
-from ninegrid.policy.quantization import Quantization, forget_packing, loading_config, unpacking_config
+from ninegrid.policy.quantization import (
+    Quantization,
+    forget_packing,
+    loading_config,
+    run_unpacked,
+    unpacking_config,
+)
 from ninegrid.policy.settings import ModelSettings
 
 _HINT = "make it again: dvc repro (the base model alone: python -m stages.fetch_model)"
@@ -198,6 +204,8 @@ def _load_model(folder: Path, dtype: torch.dtype, quantization: Quantization, de
     )
     if quantization == "none":
         forget_packing(model)
+    else:
+        run_unpacked(model)
     # transformers would draw these at random.
     lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
     if lacking:

@@ -9,6 +9,7 @@ stay packed while they are trained beside.
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ def loading_config(quantization: Quantization, dtype: Any) -> Any:
         return None
     from transformers import BitsAndBytesConfig
 
+    # It advises a package that would fetch its kernels from a hub.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     make: Any = BitsAndBytesConfig  # not annotated there
     return make(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
@@ -58,6 +61,19 @@ def unpacking_config(folder: Path) -> Any:
             )
 
 
+def run_unpacked(model: Any) -> None:
+    """Let packed layers unpack their weights for each product, whether or not it is to have a gradient.
+
+    bitsandbytes' own layers take another kernel where nothing is to have a gradient, and on some CPUs turn
+    the weights for good into a form that rounds its scales and hands no gradient back: what was sampled
+    would not be what is scored.
+    """
+    from ninegrid.policy.packed_layer import PackedLinear
+
+    for _, layer in _packed_layers(model):
+        layer.__class__ = PackedLinear
+
+
 def is_packed(model: Any) -> bool:
     """Whether some of the model's weights are packed."""
     return next(_packed_layers(model), None) is not None
@@ -74,10 +90,11 @@ def weights_count(model: Any) -> int:
 def unpack(model: Any) -> None:
     """Replace packed layers by plain ones that compute the same, in the model's number format."""
     import torch
-    from bitsandbytes.functional import dequantize_4bit
+
+    from ninegrid.policy.packed_layer import unpacked
 
     for name, packed in list(_packed_layers(model)):
-        weight = dequantize_4bit(packed.weight.data, packed.weight.quant_state).to(model.dtype)
+        weight = unpacked(packed, model.dtype)
         plain = torch.nn.Linear(
             weight.shape[1], weight.shape[0], packed.bias is not None, device="meta", dtype=model.dtype
         )
@@ -112,4 +129,4 @@ def _packed_layers(model: Any) -> Any:
     if bitsandbytes is None:  # nothing can have been packed by it
         return iter(())
     layer = bitsandbytes.nn.Linear4bit
-    return ((name, module) for name, module in model.named_modules() if type(module) is layer)
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, layer))
