@@ -102,9 +102,9 @@ def test_an_adapter_adds_nothing_at_first_and_alone_can_be_trained(base, setting
     assert torch.equal(logits(policy), before)
     trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
     assert all("lora_" in name and p.dtype == torch.float32 for name, p in trained.items())
-    # An adapter of rank 4 beside a layer from a to b has 4 (a + b) weights.  In each of 2 layers of width
-    32: q # and o to 32, k and v to 16: 4 x (64 + 64 + 48 + 48) = 896; gate, up and down to 48 or from it: 3
-    x 4 x 80. assert sum(p.numel() for p in trained.values()) == 2 * (896 + 960)
+    # An adapter of rank 4 beside a layer from a to b has 4 (a + b) weights.  In each of 2 layers of width 32:
+    # q and o to 32, k and v to 16: 4 x (64 + 64 + 48 + 48) = 896; gate, up and down, 32 and 48: 3 x 4 x 80.
+    assert sum(p.numel() for p in trained.values()) == 2 * (896 + 960)
 
 
 def test_packed_weights_take_half_a_byte_each(base):
