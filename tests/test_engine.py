@@ -4,12 +4,13 @@ Tiny random models cover the architectures; the real SmolLM2 covers the claim.
 """
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2_contingency
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 from ninegrid.errors import SettingsError
 from ninegrid.tree.choice import TREE_ARCHITECTURES, choose_engine, obstacle
@@ -173,6 +174,58 @@ def test_log_probs_are_those_of_a_plain_forward_pass(model):
     for engine in (TreeEngine(model), PaddedEngine(model)):
         scored = engine.logprobs([prompt], [completion], 1.0)[0].tolist()
         assert scored == pytest.approx(expected, abs=1e-5)
+
+
+WINDOWED = {
+    "gemma3_text": {
+        "sliding_window_pattern": 2,
+        "head_dim": 16,
+        "query_pre_attn_scalar": 24,
+        "final_logit_softcapping": 2.0,
+    },
+    "mistral": {},
+    "qwen3": {"use_sliding_window": True, "max_window_layers": 1},
+}
+"""Architectures with layers that see a window only, some of them next to layers that see all."""
+
+
+@pytest.mark.parametrize("window", [2, 3, 7, 12, 40])
+@pytest.mark.parametrize("architecture", sorted(WINDOWED))
+def test_windows_count_depth_and_not_places(architecture, window):
+    """Windows that end in a branch, in the trunk, and beyond the first token."""
+    shape = {**SHAPE, **WINDOWED[architecture], "sliding_window": window, "pad_token_id": 0}
+    model = tiny(AutoConfig.for_model(architecture, **shape))
+    engine = choose_engine(model, EngineSettings())
+    assert engine.name == "tree"
+    prompts = [[*TRUNK, *rest] for rest in ([5, 6], [5, 6], [5, 7], [8])]
+    completions = [[4, 9, 7, 3], [4, 9, 8, 8, 1, 3], [6, 3], [5, 5, 5, 5, 3]]
+    # Sequence by sequence through the model itself: its own masks, its own logits.
+    wanted = [plain_logprobs(model, p, c) for p, c in zip(prompts, completions, strict=True)]
+    for lead in ([], TRUNK[:4], TRUNK):  # a trunk from before, of which this one is a continuation
+        with torch.no_grad():
+            sample(engine, [Request([*lead, 2, 2], None)])
+            found = engine.logprobs(prompts, completions, 1.0)
+        for row, expected in zip(found, wanted, strict=True):
+            torch.testing.assert_close(row[: len(expected)], expected, atol=2e-5, rtol=1e-4)
+    drawn = [Request(p, uniforms(12, "window", i)) for i, p in enumerate(prompts)]
+    for one, other in zip(sample(engine, drawn), sample(PaddedEngine(model), drawn), strict=True):
+        assert one.tokens == other.tokens
+    for request, reply in zip(drawn, sample(engine, drawn), strict=True):
+        expected = plain_logprobs(model, request.prompt, reply.tokens)
+        np.testing.assert_allclose(reply.logprobs, expected, atol=1e-4)
+    _, tree = accumulated(model, engine, prompts, completions, 30)
+    model.zero_grad()
+    padded = PaddedEngine(model).logprobs(prompts, completions, 0.8)
+    squares(prompts, completions)(range(len(prompts)), padded).backward()
+    assert_same(tree, {n: p.grad for n, p in model.named_parameters()})
+
+
+def plain_logprobs(model, prompt, completion):
+    """Log softmax of the model's own logits."""
+    with torch.no_grad():
+        logits = model(torch.tensor([[*prompt, *completion]])).logits[0]
+    rows = torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
+    return rows[torch.arange(len(completion)), torch.tensor(completion)]
 
 
 def test_logits_in_chunks_change_nothing(model, monkeypatch):
@@ -532,7 +585,7 @@ def test_the_engine_is_chosen_by_architecture_and_can_be_forced(model):
 
 @pytest.mark.parametrize("architecture", sorted(TREE_ARCHITECTURES))
 def test_every_architecture_that_takes_the_tree_is_exact_on_it(architecture):
-    # SmolLM3's own padding token lies beyond a vocabulary this small; Mistral's default has a window.
+    # SmolLM3's own padding token lies beyond a vocabulary this small.
     extra = {"smollm3": {"pad_token_id": 0}, "mistral": {"sliding_window": None}}.get(architecture, {})
     model = tiny(AutoConfig.for_model(architecture, **{**SHAPE, "num_hidden_layers": 4}, **extra))
     engine = choose_engine(model, EngineSettings())
@@ -548,13 +601,12 @@ def test_every_architecture_that_takes_the_tree_is_exact_on_it(architecture):
     assert_same(found, plain)
 
 
-def test_recurrent_and_sliding_layers_get_the_padded_path():
-    config = Qwen3Config(**SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=1)
-    assert "sliding" in obstacle(config)
-    windowed = tiny(config)
-    assert choose_engine(windowed, EngineSettings()).name == "padded"
-    with pytest.raises(SettingsError, match=r"engine\.path = 'tree', but it has layers of type sliding"):
-        choose_engine(windowed, EngineSettings(path="tree"))
+def test_recurrent_layers_get_the_padded_path():
+    config = AutoConfig.for_model("bailing_hybrid", num_hidden_layers=2, layer_group_size=2)
+    assert obstacle(config) == "it has layers of type linear_attention"
+    hybrid = SimpleNamespace(config=config)
+    with pytest.raises(SettingsError, match=r"engine\.path = 'tree', but it has layers of type linear"):
+        choose_engine(hybrid, EngineSettings(path="tree"))
 
 
 @pytest.mark.slow

@@ -87,8 +87,18 @@ def attend_to_tree(
 class Attending(Protocol):
     """What a pass over the tree puts in the place of the model's own attention."""
 
-    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        """Attention of one layer: [1, H, L, D] queries, [1, K, L, D] keys and values -> [1, H, L, D]."""
+    def attend(
+        self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None
+    ) -> Tensor:
+        """Attention of one layer: [1, H, L, D] queries, [1, K, L, D] keys and values -> [1, H, L, D].
+
+        Args:
+            scale: of the scores.
+            window: positions that a token of this layer sees, its own among them; None for all before it.
+                Positions are depths, not places in the packed sequence.
+
+        With recomputed layers it is called again for a layer, in the backward pass, with equal numbers.
+        """
         ...
 
 
@@ -100,16 +110,18 @@ def _attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
+    sliding_window: int | None = None,
     tree: Attending | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention interface; without ``tree`` the model is an ordinary one."""
     if tree is None:
+        # The mask that comes with an ordinary call holds the window already.
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return tree.attend(module.layer_idx, query, key, value, scale).transpose(1, 2), None
+    return tree.attend(module.layer_idx, query, key, value, scale, sliding_window).transpose(1, 2), None
 
 
 def take_over_attention(model: Any) -> None:

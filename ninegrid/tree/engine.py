@@ -232,4 +232,18 @@ def target_logprobs(
 
 def output_head(model: Any) -> torch.nn.Module:
     """The layer that turns hidden states into logits."""
-    return model.get_output_embeddings()
+    head: torch.nn.Module = model.get_output_embeddings()
+    cap = getattr(model.config, "final_logit_softcapping", None)
+    return head if cap is None else _Capped(head, cap)
+
+
+class _Capped(torch.nn.Module):
+    """An output layer whose logits are bent to lie within -cap and cap, as Gemma does."""
+
+    def __init__(self, head: torch.nn.Module, cap: float) -> None:
+        super().__init__()
+        self._head, self._cap = head, cap
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Hidden states to capped logits."""
+        return self._cap * torch.tanh(self._head(hidden) / self._cap)

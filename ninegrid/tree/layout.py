@@ -29,8 +29,9 @@ class Layout:
     Attributes:
         row_BM: the row in each slot; slots beyond the last row hold a row again, which nobody reads.
         slot_L: the slot, block · M + place in it, of each row.
-        column_BC: the columns each block is compared with: first the trunk's P tokens, then nodes, node n as
-            column P + n; where a block has fewer, one of its own again, unseen.
+        column_BC: the columns each block is compared with: first the trunk's P tokens (with a window, those
+            that some row sees), then nodes, node n as column P + n; where a block has fewer, one of its own
+            again, unseen.
         sees_BMC: whether the row in a slot sees a column.
     """
 
@@ -40,12 +41,20 @@ class Layout:
     sees_BMC: NDArray[np.bool_]
 
 
-def lay_out(paths_LD: Ints, trunk: int) -> Layout:
-    """Lay out L > 0 rows with the given paths (see `TokenTree.paths`) after a trunk of so many tokens."""
+def lay_out(paths_LD: Ints, trunk: int, window: int | None = None) -> Layout:
+    """Lay out L > 0 rows with the given paths (see `TokenTree.paths`) after a trunk of so many tokens.
+
+    Args:
+        paths_LD: of the rows.
+        trunk: tokens before them.
+        window: positions that a row sees, its own among them; None for all.
+    """
     n_rows = len(paths_LD)
     order = np.lexsort(paths_LD.T[::-1])  # by the first node of the path, then the second: depth first
     sorted_LD = paths_LD[order]
-    height = _best_height(sorted_LD, trunk)
+    begin_L = _first_seen(paths_LD, trunk, window)
+    start = min(int(begin_L.min()), trunk)
+    height = _best_height(sorted_LD, trunk - start)
     starts = range(0, n_rows, height)
     row_BM = np.resize(order, (len(starts), height))  # beyond the end it begins again
     slot_L = np.empty(n_rows, dtype=np.int64)
@@ -53,13 +62,23 @@ def lay_out(paths_LD: Ints, trunk: int) -> Layout:
     blocks = [_columns(paths_LD[rows]) for rows in row_BM]
     width = max(map(len, blocks))
     column_BC = np.stack([np.resize(nodes, width) for nodes in blocks]) + trunk
-    before = np.broadcast_to(np.arange(trunk), (len(starts), trunk))
-    sees_BMC = np.zeros((len(starts), height, trunk + width), dtype=np.bool_)
-    sees_BMC[:, :, :trunk] = True
+    trunk_P = np.arange(start, trunk)
+    sees_BMC = np.zeros((len(starts), height, len(trunk_P) + width), dtype=np.bool_)
+    sees_BMC[:, :, : len(trunk_P)] = trunk_P >= begin_L[row_BM][..., None]
     for index, (rows, nodes) in enumerate(zip(row_BM, blocks, strict=True)):
-        place, depth = np.nonzero(paths_LD[rows] != ROOT)
-        sees_BMC[index, place, trunk + np.searchsorted(nodes, paths_LD[rows][place, depth])] = True
+        near = (paths_LD[rows] != ROOT) & (trunk + np.arange(paths_LD.shape[1]) >= begin_L[rows][:, None])
+        place, depth = np.nonzero(near)
+        sees_BMC[index, place, len(trunk_P) + np.searchsorted(nodes, paths_LD[rows][place, depth])] = True
+    before = np.broadcast_to(trunk_P, (len(starts), len(trunk_P)))
     return Layout(row_BM, slot_L, np.concatenate([before, column_BC], axis=1), sees_BMC)
+
+
+def _first_seen(paths_LD: Ints, trunk: int, window: int | None) -> Ints:
+    """The first position that each row sees, [L]."""
+    if window is None:
+        return np.zeros(len(paths_LD), dtype=np.int64)
+    own_L = trunk + (paths_LD != ROOT).sum(axis=1) - 1
+    return np.maximum(own_L - window + 1, 0)
 
 
 def _best_height(sorted_LD: Ints, trunk: int) -> int:

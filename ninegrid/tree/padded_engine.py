@@ -1,7 +1,9 @@
 """Plain padded batches: the reference for the tree, and the path for models without tree masks.
 
-Layers that carry a recurrent state (linear attention) cannot see "ancestors only", but they do
-handle left padding while sampling and right padding while scoring.
+Layers that carry a recurrent state (linear attention) cannot see "ancestors only".  While sampling, what
+prefixes share is run once, and the state is copied where they part; no padding goes through the model,
+since inside a sequence it would change the state.  While scoring, every sequence is run from its start
+and padded on its right, where nothing that is read comes after it.
 """
 
 from __future__ import annotations
@@ -26,19 +28,28 @@ from ninegrid.tree.engine import (
     split,
     target_logprobs,
 )
+from ninegrid.tree.prefixes import Prefixes, join, repeat
+from ninegrid.tree.recompute import recomputed
+from ninegrid.tree.trunk import shared_beginning
 
 PAD = 0
 """Any valid id: padding is known by the mask, never by the token."""
 
 
 class PaddedEngine:
-    """The `Engine` that gives each sequence a row of its own."""
+    """The `Engine` that gives each sequence a row of its own.
+
+    Args:
+        model: a transformers model.
+        checkpoint_layers: recompute the layers in the backward pass; see `ninegrid.tree.recompute`.
+    """
 
     name = "padded"
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, checkpoint_layers: bool = False) -> None:
         self._model = model
         self._head = output_head(model)
+        self._recompute = checkpoint_layers
 
     @torch.no_grad()
     def sample(
@@ -60,30 +71,74 @@ class PaddedEngine:
     def _sample_batch(
         self, requests: Sequence[Request], stop: frozenset[int], max_new_tokens: int, temperature: float
     ) -> list[Completion]:
-        ids_SL, mask_SL = self._left_padded([request.prompt for request in requests])
-        position_S = mask_SL.sum(-1) - 1
+        """One completion for each request, a row for each distinct prefix that is not finished."""
+        prompts = [tuple(request.prompt) for request in requests]
+        distinct = list(dict.fromkeys(prompts))
+        prefixes = self._run_prompts(distinct)
         drafts = [Draft() for _ in requests]
-        live = list(range(len(requests)))
-        hidden_SH, cache = self._step(ids_SL, mask_SL, (mask_SL.cumsum(-1) - 1).clamp(min=0), None)
+        live, row_S = list(range(len(requests))), [distinct.index(prompt) for prompt in prompts]
         for position in range(max_new_tokens):
-            uniform = np.asarray([requests[s].uniform(position) for s in live])
-            logits, rows = restrict(
-                self._head(hidden_SH[live]),
-                range(len(live)),
+            logits, standing = restrict(
+                self._head(prefixes.hidden_RH),
+                row_S,
                 [requests[s].constraint for s in live],
                 [drafts[s].tokens for s in live],
             )
-            drawn = draw_tokens(logits, rows, uniform, temperature)
-            next_S = torch.full_like(position_S, PAD)
-            for i, sample in enumerate(live):
-                next_S[sample] = drafts[sample].take(drawn, i)
-            live = [s for s in live if not drafts[s].finished(stop, max_new_tokens)]
-            if not live:
+            uniform = np.asarray([requests[s].uniform(position) for s in live])
+            drawn = draw_tokens(logits, standing, uniform, temperature)
+            tokens = [drafts[s].take(drawn, i) for i, s in enumerate(live)]
+            going = [i for i, s in enumerate(live) if not drafts[s].finished(stop, max_new_tokens)]
+            if not going:
                 break
-            position_S = position_S + 1
-            mask_SL = torch.cat([mask_SL, torch.ones_like(mask_SL[:, :1])], dim=1)
-            hidden_SH, cache = self._step(next_S[:, None], mask_SL, position_S[:, None], cache)
+            live = [live[i] for i in going]
+            prefixes, row_S = self._step(prefixes, [(row_S[i], tokens[i]) for i in going])
         return [draft.done(stop) for draft in drafts]
+
+    def _run_prompts(self, prompts: Sequence[Tokens]) -> Prefixes:
+        """Run distinct prompts, what all of them share once, and those of one length together; in order."""
+        shared = shared_beginning(prompts) if len(prompts) > 1 else []
+        trunk = self._start([shared]) if shared else None
+        lengths = np.array([len(prompt) for prompt in prompts])
+        groups = [np.flatnonzero(lengths == length).tolist() for length in np.unique(lengths)]
+        parts = []
+        for members in groups:
+            rest = [prompts[i][len(shared) :] for i in members]
+            if trunk is None:
+                parts.append(self._start(rest))
+            else:
+                cache, mask_RL = repeat(trunk.cache, len(rest)), trunk.mask_RL.expand(len(rest), -1)
+                parts.append(self._extend(Prefixes(trunk.hidden_RH, cache, mask_RL), rest))
+        place = np.argsort(np.concatenate(groups))
+        return join(parts).choose(place.tolist())
+
+    def _start(self, sequences: Sequence[Tokens]) -> Prefixes:
+        """Run sequences of one length from their beginning."""
+        nothing = torch.zeros(len(sequences), 0, dtype=torch.long, device=self._model.device)
+        return self._extend(Prefixes(nothing, None, nothing), sequences)
+
+    def _step(self, prefixes: Prefixes, steps: Sequence[tuple[int, int]]) -> tuple[Prefixes, list[int]]:
+        """Run the token of each step after the row it names; equal steps once.
+
+        Returns:
+            The new prefixes, and which of them each step led to.
+        """
+        distinct = list(dict.fromkeys(steps))
+        chosen = prefixes.choose([row for row, _ in distinct])
+        return self._extend(chosen, [[token] for _, token in distinct]), [distinct.index(s) for s in steps]
+
+    def _extend(self, prefixes: Prefixes, tokens: Sequence[Tokens]) -> Prefixes:
+        """Run as many more tokens of each prefix."""
+        ids = torch.tensor(tokens, device=self._model.device)
+        mask_RL = torch.cat([prefixes.mask_RL, torch.ones_like(ids)], dim=1)
+        positions = prefixes.lengths[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        output = self._model.base_model(
+            input_ids=ids,
+            attention_mask=mask_RL,
+            position_ids=positions,
+            cache=prefixes.cache,
+            use_cache=True,
+        )
+        return Prefixes(output.last_hidden_state[:, -1], output.cache, mask_RL)
 
     def logprobs(
         self, prompts: Sequence[Tokens], completions: Sequence[Tokens], temperature: float
@@ -94,9 +149,10 @@ class PaddedEngine:
         device = self._model.device
         ids = torch.tensor([s + [PAD] * (length - len(s)) for s in sequences], device=device)
         mask = torch.tensor([[1] * len(s) + [0] * (length - len(s)) for s in sequences], device=device)
-        hidden_SLH = self._model.base_model(
-            input_ids=ids, attention_mask=mask, use_cache=False
-        ).last_hidden_state
+        with recomputed(self._model, self._recompute):
+            hidden_SLH = self._model.base_model(
+                input_ids=ids, attention_mask=mask, use_cache=False
+            ).last_hidden_state
         sample_E, slot_E, source_E = _completion_positions(prompts, completions, device)
         target_E = ids[sample_E, source_E + 1]
         rows = torch.arange(len(sample_E), device=device)
@@ -146,21 +202,6 @@ class PaddedEngine:
 
     def release(self) -> None:
         """See `Engine.release`."""
-
-    def _left_padded(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
-        """Ids and mask of the prompts, right-aligned, [S, L] each."""
-        length = max(map(len, prompts))
-        device = self._model.device
-        ids = torch.tensor([[PAD] * (length - len(p)) + list(p) for p in prompts], device=device)
-        mask = torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts], device=device)
-        return ids, mask
-
-    def _step(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Run new tokens and return the last hidden state of each row [S, H], and the cache."""
-        output = self._model.base_model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True
-        )
-        return output.last_hidden_state[:, -1], output.cache
 
 
 def _completion_positions(

@@ -30,6 +30,7 @@ from ninegrid.tree.engine import (
 )
 from ninegrid.tree.few_rows import few_rows
 from ninegrid.tree.nodes import GrowingTree, WholeTree
+from ninegrid.tree.recompute import recomputed
 from ninegrid.tree.sampling import Walk
 from ninegrid.tree.token_tree import Ints, TokenTree, common_length
 from ninegrid.tree.trunk import Trunk, TrunkKeeper, TrunkPass, shared_beginning
@@ -39,12 +40,18 @@ Lookup = Callable[[Tensor], Tensor]
 
 
 class TreeEngine:
-    """The `Engine` that runs every distinct token once."""
+    """The `Engine` that runs every distinct token once.
+
+    Args:
+        model: a transformers model.
+        checkpoint_layers: recompute the layers in the backward pass; see `ninegrid.tree.recompute`.
+    """
 
     name = "tree"
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, checkpoint_layers: bool = False) -> None:
         take_over_attention(model)
+        self._recompute = checkpoint_layers
         self._model = model
         self._head = output_head(model)
         self._embedding = Embedding(model)
@@ -206,7 +213,7 @@ class TreeEngine:
     def _forward(self, tokens_R: Ints, positions_R: Ints, attending: Attending, lookup: Lookup) -> Tensor:
         """Last hidden states of R tokens, [R, H]."""
         device = self._model.device
-        with few_rows(len(tokens_R)):
+        with few_rows(len(tokens_R)), recomputed(self._model, self._recompute):
             output = self._model.base_model(
                 inputs_embeds=lookup(torch.from_numpy(tokens_R).to(device))[None],
                 position_ids=torch.from_numpy(positions_R).to(device)[None],

@@ -89,21 +89,30 @@ class TrunkPass(Attending):
         self._before = before
         self.layers: list[KeysValues] = []
 
-    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None
+    ) -> Tensor:
         """See `Attending.attend`."""
-        if self._before is None:
+        first, length = 0, query.shape[2]
+        if self._before is not None:
+            first = len(self._before)
+            old_keys, old_values = self._before.of_layer(layer, keys[0])
+            keys, values = torch.cat([old_keys[None], keys], 2), torch.cat([old_values[None], values], 2)
+        if layer == len(self.layers):  # not where it is recomputed in the backward pass
             self.layers.append((keys[0], values[0]))
-            return torch.nn.functional.scaled_dot_product_attention(
-                query, keys, values, is_causal=True, scale=scale, enable_gqa=True
-            )
-        old_keys, old_values = self._before.of_layer(layer, keys[0])
-        all_keys, all_values = torch.cat([old_keys, keys[0]], 1), torch.cat([old_values, values[0]], 1)
-        self.layers.append((all_keys, all_values))
-        first, length = len(self._before), query.shape[2]
-        seen = torch.ones(length, first + length, dtype=torch.bool, device=query.device).tril(first)
+        seen = _band(first, length, window, query.device)
         return torch.nn.functional.scaled_dot_product_attention(
-            query, all_keys[None], all_values[None], attn_mask=seen, scale=scale, enable_gqa=True
+            query, keys, values, attn_mask=seen, is_causal=seen is None, scale=scale, enable_gqa=True
         )
+
+
+def _band(first: int, length: int, window: int | None, device: torch.device) -> Tensor | None:
+    """Which of all tokens those from ``first`` on see, [L, first + L]; None for plain causal attention."""
+    near = window is None or window >= first + length
+    if near and not first:
+        return None
+    seen = torch.ones(length, first + length, dtype=torch.bool, device=device).tril(first)
+    return seen if near or window is None else seen.triu(first - window + 1)
 
 
 class TrunkKeeper:
