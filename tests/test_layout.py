@@ -52,6 +52,27 @@ def test_every_height_shows_every_row_its_path(monkeypatch, height):
     check()
 
 
+def test_a_window_by_hand():
+    # As above after a trunk of two: positions 0 1 | 2 3 4 on one branch and 2 3 on the other.
+    found = lay_out(tree_of([[1, 2, 3], [4, 5]]).paths(), 2, window=3)
+    # A node at position p sees p - 2 to p.
+    assert [seen(found, row) for row in range(5)] == [[0, 1, 2], [1, 2, 3], [2, 3, 4], [0, 1, 5], [1, 5, 6]]
+    # Of a trunk of ten, whose nodes stand at 10 to 12, nothing before position 8 is fetched.
+    found = lay_out(tree_of([[1, 2, 3], [4, 5]]).paths(), 10, window=3)
+    assert found.column_BC.min() == 8
+
+
+@given(TREES, st.integers(0, 10), st.integers(0, 5), st.integers(1, 12))
+def test_a_window_shows_the_last_positions_of_what_is_seen_without(sequences, start, trunk, window):
+    tree = tree_of(sequences)
+    paths = tree.paths(min(start, len(tree) - 1))
+    whole, found = lay_out(paths, trunk), lay_out(paths, trunk, window)
+    for row in range(len(paths)):
+        # Columns of a path are in the order of their positions: a parent comes before its children.
+        assert seen(found, row) == seen(whole, row)[-window:]
+    assert found.sees_BMC.any(axis=2).all()
+
+
 @given(TREES)
 def test_slots_without_a_row_see_something(sequences):
     found = lay_out(tree_of(sequences).paths(), 0)

@@ -55,6 +55,8 @@ class TrainSettings:
         warmup_steps: steps of linear rise to the peak.
         beta1, beta2, weight_decay: of AdamW.
         max_grad_norm: gradients are scaled down to this global norm.
+        max_logprob_diff: difference of a token's log-prob between sampling and scoring, in nats, beyond which
+            a warning is given; None for the limit of the weights' number format (`ninegrid.gspo.precision`).
         checkpoint_every: steps between checkpoints, 0 for none.
     """
 
@@ -85,6 +87,7 @@ class TrainSettings:
     beta2: float = 0.999
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
+    max_logprob_diff: float | None = None
     checkpoint_every: int = 10
 
     def __post_init__(self) -> None:
@@ -130,6 +133,12 @@ class TrainSettings:
         require(0 <= self.beta2 < 1, "beta2", self.beta2, "0 <= beta2 < 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, ">= 0")
         require(self.max_grad_norm > 0, "max_grad_norm", self.max_grad_norm, "> 0")
+        require(
+            self.max_logprob_diff is None or self.max_logprob_diff >= 0,
+            "max_logprob_diff",
+            self.max_logprob_diff,
+            "null or >= 0",
+        )
         require(self.checkpoint_every >= 0, "checkpoint_every", self.checkpoint_every, ">= 0")
 
     @property

@@ -13,6 +13,7 @@ from ninegrid.gspo.control import Shuffle
 from ninegrid.gspo.exploration import EntropyBonus
 from ninegrid.gspo.health import Row, health_row
 from ninegrid.gspo.optimizer import make_optimizer, set_learning_rate
+from ninegrid.gspo.precision import has_router, limit_of, warn_beyond
 from ninegrid.gspo.settings import TrainSettings, entropy_bonus, learning_rate
 from ninegrid.gspo.update import Updater
 from ninegrid.policy.loading import Policy
@@ -77,6 +78,7 @@ class Trainer:
         while len(rows) < self._settings.steps:
             row, costs = self._step(examples, rows)
             rows.append(row)
+            self._check_precision(rows)
             on_step(row, costs)
             self._remember(rows)
             progress.advance(self._detail(rows[-1]))
@@ -148,6 +150,10 @@ class Trainer:
             optimizer = self._optimizer.state_dict()
             engine = self._sampler.engine.state()
             self._checkpoints.save(State(len(rows), self._rounds, model, optimizer, engine, rows))
+
+    def _check_precision(self, rows: Sequence[Row]) -> None:
+        limit = limit_of(self._settings.max_logprob_diff, self._policy.dtype)
+        warn_beyond(rows, limit, experts=has_router(self._policy.model.config))
 
     def _detail(self, row: Row) -> str:
         milestone = next(iter(self._sampler.task.milestones))
