@@ -173,6 +173,27 @@ def test_rank_alpha_and_targets_act(base):
     assert shapes(rank=2, alpha=1.0, targets=["q_proj", "v_proj"]) == (4, 2, 0.5)
 
 
+def test_layers_are_run_again_only_when_asked(run, monkeypatch):
+    """And what is learned is the same."""
+    from transformers.models.llama.modeling_llama import LlamaMLP
+
+    plain, calls = LlamaMLP.forward, []
+
+    def counted(self, x):
+        calls.append(torch.is_grad_enabled())
+        return plain(self, x)
+
+    monkeypatch.setattr(LlamaMLP, "forward", counted)
+    ends, passes = [], []
+    for again in (False, True):
+        calls.clear()
+        result, _ = run(lora(), gradient_checkpointing=again)
+        ends.append(weights_sha256(result.agent.policy.model))
+        passes.append(sum(calls))
+    assert ends[0] == ends[1]
+    assert passes[1] == 2 * passes[0] > 0
+
+
 # ---- what is saved ---------------------------------------------------------------------------
 
 

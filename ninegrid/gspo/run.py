@@ -72,7 +72,8 @@ def train_policy(
             attach(policy.model, lora, settings.train.seed)
             say(f"train_gspo: {_share_trained(policy.model)}")
 
-    agent = open_agent(start.folder, task, settings, prepare=prepare)
+    less = settings.train.gradient_checkpointing
+    agent = open_agent(start.folder, task, settings, prepare=prepare, checkpoint_layers=less)
     trainer = Trainer(agent.policy, agent.sampler, settings.reward, settings.train, checkpoints)
     rows = trainer.run(examples, lambda row, costs: _mirror(run, row, costs))
     if lora is not None and lora.merge:

@@ -99,11 +99,13 @@ def open_agent(
     settings: AgentSettings,
     *,
     prepare: Callable[[Policy], None] = lambda policy: None,
+    checkpoint_layers: bool = False,
 ) -> Agent:
     """Load the policy in ``folder`` and put prompt, engine and judge around it.
 
     Args:
         prepare: changes the loaded policy before anything is built on it.
+        checkpoint_layers: see `ninegrid.tree.recompute`.
 
     Raises:
         NinegridError: the model cannot be loaded, or its prompt does not show the tools.
@@ -112,24 +114,31 @@ def open_agent(
     keep_freed_memory()
     policy = load_policy(folder, settings.model)
     prepare(policy)
-    return make_agent(policy, task, settings, settings.chat)
+    return make_agent(policy, task, settings, settings.chat, checkpoint_layers=checkpoint_layers)
 
 
 def make_agent(
-    policy: Policy, task: Task, settings: AgentSettings, chat_settings: ChatSettings, *, forced: bool = False
+    policy: Policy,
+    task: Task,
+    settings: AgentSettings,
+    chat_settings: ChatSettings,
+    *,
+    forced: bool = False,
+    checkpoint_layers: bool = False,
 ) -> Agent:
     """Put prompt, engine and judge around a loaded policy.
 
     Args:
         chat_settings: used in place of ``settings.chat``.
         forced: every reply is held to the format of one call of an offered tool.
+        checkpoint_layers: see `ninegrid.tree.recompute`.
 
     Raises:
         CannotForceError: the format cannot be forced on this model or these tools.
         NinegridError: the prompt does not show the tools.
     """
     chat = ChatFormat(policy.tokenizer, chat_settings, task)
-    engine = choose_engine(policy.model, settings.engine)
+    engine = choose_engine(policy.model, settings.engine, checkpoint_layers=checkpoint_layers)
     budget = settings.engine.max_tokens_per_batch
     constraint = chat.forced_call() if forced else None
     return Agent(policy, chat, make_sampler(policy, engine, chat, settings.decoding, budget, constraint))
