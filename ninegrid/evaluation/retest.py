@@ -223,6 +223,12 @@ def _warm_start(training: Mapping[str, Any]) -> str:
     return "" if method == "none" else str(method).upper()
 
 
+def _adapter(training: Mapping[str, Any]) -> str:
+    """What was trained instead of the model's own weights."""
+    packed = training["quantization"]
+    return f"an adapter ({training['adapter']})" + ("" if packed == "none" else f" beside {packed} weights")
+
+
 def _facts(result: Retest, training: Mapping[str, Any]) -> dict[str, str]:
     conditions = result.measurement.conditions
     decoding = conditions["decoding"]
@@ -231,6 +237,7 @@ def _facts(result: Retest, training: Mapping[str, Any]) -> dict[str, str]:
         "Precision": conditions["dtype"],
         "Engine": conditions["engine"],
         **({"Warm start": _warm_start(training)} if _warm_start(training) else {}),
+        **({"Trained": _adapter(training)} if training.get("adapter", "none") != "none" else {}),
         "Training": (
             f"{training['steps']} steps on {training['n_boards']} boards x {training['n_samples']} replies"
         ),

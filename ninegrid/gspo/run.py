@@ -139,6 +139,7 @@ def _summary(trained: Trained, settings: RunSettings) -> dict[str, Any]:
         "model": settings.model.name,
         "warm_start": trained.start.method,
         "adapter": settings.adapter.recipe.method,
+        "quantization": settings.model.quantization,
         "engine": trained.agent.sampler.engine.name,
         "steps": len(rows),
         "seed": settings.train.seed,
