@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from ninegrid.chat.forced import PROBE, ForcedCall, call_form
+from ninegrid.chat.forced import ForcedCall
 from ninegrid.chat.format import ChatFormat, ChatSettings
+from ninegrid.chat.forms import PROBE, call_form
 from ninegrid.chat.judging import judge_reply
 from ninegrid.chat.parser import parse_reply
 from ninegrid.errors import CannotForceError

@@ -9,16 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ninegrid.chat.parser import (
-    CLOSE,
-    MAX_DEPTH,
-    MAX_DIGITS,
-    MAX_READ,
-    OPEN,
-    ParsedReply,
-    argument_span,
-    parse_reply,
-)
+from ninegrid.chat.dialect import CLOSE, OPEN
+from ninegrid.chat.parser import MAX_READ, ParsedReply, argument_span, parse_reply
+from ninegrid.chat.strict_json import MAX_DEPTH, MAX_DIGITS
 from ninegrid.tasks.protocol import ToolCall
 
 GOOD = '<tool_call>{"name":"choose_square","arguments":{"square":5}}</tool_call>'

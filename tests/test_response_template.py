@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.utils.chat_parsing import ResponseParser
 
+from ninegrid.chat.dialect import Dialect
 from ninegrid.chat.format import ChatFormat, ChatSettings
 from ninegrid.chat.parser import parse_reply
 from ninegrid.chat.response import response_template
@@ -16,7 +17,7 @@ from tests.small_tasks import Parrot
 from tests.test_chat_format import with_template
 
 PROMPT = "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
-TEMPLATE = response_template("<|im_start|>assistant\n", "<|im_end|>", thinks=False)
+TEMPLATE = response_template("<|im_start|>assistant\n", "<|im_end|>")
 CALL = '<tool_call>{"name":"choose_square","arguments":{"square":5}}</tool_call>'
 PIECES = [
     "<tool_call>",
@@ -44,6 +45,8 @@ PIECES += [
     '{"name":"a","arguments":{',
     "<|im_end|>",
     CALL,
+    "<think>",
+    "</think>",
 ]
 
 
@@ -133,3 +136,66 @@ def test_a_models_own_way_to_read_replies_is_kept(tokenizer: Any) -> None:
     }
     forced = ChatFormat(changed, ChatSettings(template="hermes"), Parrot()).saved_tokenizer()
     assert forced.response_template == TEMPLATE
+
+
+XML = response_template("<|im_start|>assistant\n", "<|im_end|>", "xml")
+XML_PIECES = ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"]
+XML_PIECES += [
+    "say",
+    "word",
+    "oak",
+    "5",
+    "<",
+    " ",
+    "\n",
+    "(",
+    "<think>",
+    "</think>",
+    "<arg_key>word</arg_key>",
+]
+XML_PIECES += ["<tool_call>say<arg_key>word</arg_key>\n<arg_value> oak</arg_value></tool_call>"]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(XML_PIECES), max_size=14).map("".join), st.integers(1, 9), st.booleans())
+def test_any_reply_with_tagged_calls_is_read_as_the_parser_reads_it(
+    reply: str, width: int, in_thought: bool
+) -> None:
+    """Apart from a key that appears twice, and an end of a call within a value."""
+    tools = Parrot().tools
+    found = parse_reply(reply, Dialect("xml", in_thought), tools)
+    if any("twice" in reason for reason in found.malformed):
+        return
+    spans = [reply[slice(*call.span)] for call in found.calls]
+    if any(span.count("</tool_call>") > 1 for span in spans):
+        return
+    prompt = PROMPT + ("<think>" if in_thought else "")
+    messages = []
+    for step in (width, max(1, len(reply))):
+        parser = ResponseParser(XML, prefix=prompt, tools=list(tools))
+        for start in range(0, len(reply), step):
+            parser.feed(reply[start : start + step])
+        messages.append(parser.finalize()[0])
+    assert messages[0] == messages[1]
+    told = [call["function"] for call in messages[0].get("tool_calls", [])]
+    assert told == [{"name": call.name, "arguments": dict(call.arguments)} for call in found.calls]
+    thoughts = [("" if in_thought else "<think>"), *["<think>"] * len(found.thoughts)]
+    insides = [
+        reply[slice(*span)].removeprefix(opened).removesuffix("</think>").strip()
+        for opened, span in zip(thoughts, found.thoughts, strict=False)
+    ]
+    assert messages[0].get("reasoning_content", "").split() == "\n".join(insides).split()
+
+
+def test_the_server_casts_tagged_values_more_kindly() -> None:
+    """By the tool's schema, but 5.0 is a whole number to it; ours counts that as invalid."""
+    reply = "<tool_call>count<arg_key>times</arg_key><arg_value>5.0</arg_value></tool_call>"
+    parser = ResponseParser(XML, prefix=PROMPT, tools=list(Parrot().tools))
+    parser.feed(reply)
+    assert parser.finalize()[0]["tool_calls"][0]["function"]["arguments"] == {"times": 5}
+    assert parse_reply(reply, Dialect("xml"), Parrot().tools).calls[0].arguments == {"times": 5.0}
+
+
+def test_a_thought_that_is_cut_ends_with_the_reply() -> None:
+    message, _ = read("<think>Hm. <tool_call><|im_end|>", 3)
+    assert message == {"role": "assistant", "reasoning_content": "Hm. <tool_call>"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ninegrid.agents.task import MODEL
-from ninegrid.chat.parser import parse_reply
+from ninegrid.chat.dialect import THINKING
+from ninegrid.chat.parser import ParsedReply
 from ninegrid.tasks.protocol import Json
 from ninegrid.tree.engine import Completion
 
@@ -15,18 +16,21 @@ PIECE = 16
 """Characters of text in one piece of a stream."""
 
 
-def make_answer(identity: str, text: str, completion: Completion, prompt_tokens: int, created: int) -> Json:
+def make_answer(
+    identity: str, text: str, parsed: ParsedReply, completion: Completion, prompt_tokens: int, created: int
+) -> Json:
     """The response that holds a reply.
 
-    Its tool calls are told as such where each that the reply opens can be read; else the reply is text as it
-    stands.  So what a client sees is what judging sees.
+    Its tool calls are told as such where each that the reply opens can be read; else they are text as they
+    stand.  What the model thought stands apart from both.  So what a client sees is what judging sees.
 
     Args:
         identity: of the response; those of its calls begin with it.
         text: of the reply.
+        parsed: what ``text`` holds.
         created: when, in seconds since 1970.
     """
-    message = _message(identity, text)
+    message = _message(identity, text, parsed)
     cut = "length" if completion.finish == "length" else "stop"
     choice = {
         "index": 0,
@@ -51,7 +55,9 @@ def stream_of(answer: Json, *, usage: bool) -> Iterator[str]:
     choice = answer["choices"][0]
     message = choice["message"]
     content, calls = message["content"] or "", message.get("tool_calls", [])
+    thought = message.get("reasoning_content", "")
     deltas: list[Json] = [{"role": "assistant", "content": None if calls and not content else ""}]
+    deltas += [{"reasoning_content": thought[at : at + PIECE]} for at in range(0, len(thought), PIECE)]
     deltas += [{"content": content[at : at + PIECE]} for at in range(0, len(content), PIECE)]
     deltas += [{"tool_calls": [{"index": i, **call}]} for i, call in enumerate(calls)]
     for delta in deltas:
@@ -76,10 +82,13 @@ def said(answer: Json) -> Json:
     return {**plain, **({"tool_calls": calls} if calls else {})}
 
 
-def _message(identity: str, text: str) -> Json:
-    parsed = parse_reply(text)
+def _message(identity: str, text: str, parsed: ParsedReply) -> Json:
+    marked = (text[start:end] for start, end in parsed.thoughts)
+    thought = "\n".join(t.removeprefix(THINKING[0]).removesuffix(THINKING[1]).strip() for t in marked).strip()
+    reasoning = {"reasoning_content": thought} if thought else {}
     if not parsed.blocks or len(parsed.calls) != parsed.blocks:
-        return {"role": "assistant", "content": text}
+        content = _without(text, parsed.thoughts) if parsed.thoughts else text
+        return {"role": "assistant", "content": content, **reasoning}
     calls = [
         {
             "id": f"{identity}-{i}",
@@ -88,10 +97,15 @@ def _message(identity: str, text: str) -> Json:
         }
         for i, call in enumerate(parsed.calls)
     ]
+    rest = _without(text, [*parsed.thoughts, *(call.span for call in parsed.calls)])
+    return {"role": "assistant", "content": rest or None, **reasoning, "tool_calls": calls}
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
     rest, end = "", 0
-    for call in parsed.calls:
-        rest, end = rest + text[end : call.span[0]], call.span[1]
-    return {"role": "assistant", "content": (rest + text[end:]).strip() or None, "tool_calls": calls}
+    for start, stop in sorted(spans):
+        rest, end = rest + text[end:start], stop
+    return (rest + text[end:]).strip()
 
 
 def _event(answer: Json, choices: list[Any], **more: Any) -> str:

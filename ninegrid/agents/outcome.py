@@ -8,9 +8,10 @@ import numpy as np
 
 from ninegrid.agents.run import AgentRun
 from ninegrid.agents.task import ERROR, TIMEOUT, AgentTask
+from ninegrid.chat.dialect import Dialect
 from ninegrid.chat.format import ChatFormat
 from ninegrid.chat.judging import WHY_LENGTH, judge_reply
-from ninegrid.chat.parser import check_tree
+from ninegrid.chat.strict_json import check_tree
 from ninegrid.policy.conversation import Reader
 from ninegrid.policy.rollout import Rollout, Turn, join_turns
 from ninegrid.tasks.protocol import Judgement, ToolCall
@@ -27,7 +28,7 @@ def rollout_of(run: AgentRun, task: AgentTask, chat: ChatFormat, reader: Reader)
         reader: of the wrapped task's replies; finds the tokens that decide.
     """
     example, draws = run.example, run.draws
-    judgement = judge_run(run, task)
+    judgement = judge_run(run, task, chat.dialect)
     exchanges = run.record.exchanges
     if not exchanges:
         prompt = tuple(chat.encode(example))
@@ -44,8 +45,8 @@ def rollout_of(run: AgentRun, task: AgentTask, chat: ChatFormat, reader: Reader)
     )
 
 
-def judge_run(run: AgentRun, task: AgentTask) -> Judgement:
-    """The judgement of a run that is over.
+def judge_run(run: AgentRun, task: AgentTask, dialect: Dialect) -> Judgement:
+    """The judgement of a run that is over; its replies are written in ``dialect``.
 
     Raises:
         Exception: whatever the wrapped task raises; a task's bug is never an outcome.
@@ -57,7 +58,7 @@ def judge_run(run: AgentRun, task: AgentTask) -> Judgement:
     if not run.record.exchanges:
         return _failed(ERROR, "it returned without a request that the policy answered")
     if run.result is None:
-        return judge_reply(task.task, run.example, run.record.exchanges[-1].text)
+        return judge_reply(task.task, run.example, run.record.exchanges[-1].text, dialect)
     return _returned(run.result, task)
 
 

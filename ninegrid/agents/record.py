@@ -15,7 +15,7 @@ from ninegrid.agents.answer import said
 from ninegrid.agents.refusal import Refusal
 from ninegrid.agents.wire import Asked
 from ninegrid.chat.format import ChatFormat
-from ninegrid.chat.template import TEMPLATE_FAULTS
+from ninegrid.chat.trial import TEMPLATE_FAULTS
 from ninegrid.errors import NinegridError
 from ninegrid.tasks.protocol import Json
 from ninegrid.tree.engine import Completion

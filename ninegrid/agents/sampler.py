@@ -76,7 +76,7 @@ class AgentSampler(Sampler):
         self, slot: int, example: Example, way: int | None, key: tuple[str | int, ...], encoder: Encoder
     ) -> AgentRun:
         draws = Draws(key, example.id, way or 0, self.decoding.max_new_tokens, greedy=way is None)
-        given = self.task.given(example, self.chat.messages(example))
+        given = self.task.given(example, self.chat.messages(example), self.chat.dialect)
         return AgentRun(slot, self.task.function, example, given, draws, Record(encoder, self._context))
 
 
@@ -227,7 +227,8 @@ class Desk:
         for (pending, prompt), completion in zip(entries, completions, strict=True):
             run = pending.run
             text = sampler.chat.decode(checked(completion, run.example).tokens)
-            answer = make_answer(new_identity(), text, completion, len(prompt), int(time.time()))
+            parsed = sampler.chat.read(text, pending.asked.tools)
+            answer = make_answer(new_identity(), text, parsed, completion, len(prompt), int(time.time()))
             run.record.take(Exchange(pending.asked, prompt, completion, text, answer))
             del self._waiting[run.slot]
             self._reply(pending, answer)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from ninegrid.chat.dialect import HERMES, Dialect
 from ninegrid.chat.judging import judge_call, judge_reply
 from ninegrid.config import TaskSettings, bind, require
 from ninegrid.errors import SettingsError
@@ -53,6 +54,7 @@ class AgentExample(Example):
     model: str = MODEL
     valid: frozenset[str] = frozenset()
     _task: Task = field(default=cast(Task, None), repr=False)
+    _dialect: Dialect = HERMES
 
     def judge(self, message: Any) -> Judgement:
         """What the wrapped task makes of one reply.
@@ -65,7 +67,9 @@ class AgentExample(Example):
         if len(calls) > 1:
             return Judgement(CallOutcome.MULTIPLE_CALLS.value, facts={"why": f"{len(calls)} tool calls"})
         if not calls:
-            return judge_reply(self._task, self, said.get("content") or "")
+            # What the model thought is no part of a message's content.
+            told = replace(self._dialect, in_thought=False)
+            return judge_reply(self._task, self, said.get("content") or "", told)
         function = calls[0]["function"]
         return judge_call(self._task, self, ToolCall(function["name"], json.loads(function["arguments"])))
 
@@ -125,11 +129,11 @@ class AgentTask:
         other._wrap(task)
         return other
 
-    def given(self, example: Example, messages: Sequence[Json]) -> AgentExample:
+    def given(self, example: Example, messages: Sequence[Json], dialect: Dialect = HERMES) -> AgentExample:
         """What the agent is given for ``example``: copies, for an agent may change what it is given."""
         valid = next(iter(self.milestones.values()))
         data, talk, tools = copy.deepcopy((dict(example.data), list(messages), list(self.tools)))
-        return AgentExample(example.id, example.group, data, talk, tools, MODEL, valid, self.task)
+        return AgentExample(example.id, example.group, data, talk, tools, MODEL, valid, self.task, dialect)
 
     def _perturbations(self) -> Mapping[str, Perturbation]:
         assert isinstance(self.task, Perturbable)

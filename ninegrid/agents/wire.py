@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ninegrid.agents.refusal import Refusal
 from ninegrid.agents.task import MODEL
-from ninegrid.chat.parser import check_tree
+from ninegrid.chat.strict_json import check_tree
 from ninegrid.tasks.protocol import Json
 
 DEEPEST = 64

@@ -1,15 +1,13 @@
 """The call's format, forced: which tokens can still become one valid call of an offered tool.
 
-The format is the chat template's, found by letting it write a call; argument values are what the tool's JSON
-schema allows.  Masks over the vocabulary come from llguidance.  It also keeps a text that is already decided
+The format is the chat template's (`ninegrid.chat.forms`); argument values are what the tool's JSON schema
+allows.  Masks over the vocabulary come from llguidance.  It also keeps a text that is already decided
 to the tokens by which the tokenizer itself writes it, which is what the policy saw in its prompt.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,60 +16,14 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 from numpy.typing import NDArray
 
+from ninegrid.chat.forms import HINT, CallForm
 from ninegrid.errors import CannotForceError
-from ninegrid.tasks.protocol import Json, ToolCall
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SEPARATORS = ((",", ":"), (", ", ": "))
-"""Between the members of a JSON object and after a key: the ways in which templates write them."""
-
-PROBE = {"first": 5, "second": 6}
-"""Arguments by which a template is asked how it writes a call."""
-
 KEPT = 1024
 """Masks that are remembered, one byte for each token of the vocabulary."""
-
-HINT = "leave what forces the call out of alternatives.names"
-
-
-@dataclass(frozen=True)
-class CallForm:
-    """How a call of one tool is written.
-
-    Attributes:
-        name: the tool's.
-        before, after: the text around the arguments, markers included.
-        item_separator, key_separator: of the arguments' JSON.
-        schema: JSON schema of the arguments.
-    """
-
-    name: str
-    before: str
-    after: str
-    item_separator: str
-    key_separator: str
-    schema: Json
-
-
-def call_form(tool: Json, write: Callable[[ToolCall], str]) -> CallForm:
-    """Find how calls of ``tool`` are written.
-
-    Args:
-        tool: in the OpenAI function format.
-        write: a call as the chat template writes it, markers included.
-
-    Raises:
-        CannotForceError: its arguments are in none of the known ways.
-    """
-    function = tool["function"]
-    text = write(ToolCall(function["name"], PROBE))
-    for separators in SEPARATORS:
-        before, found, after = text.partition(json.dumps(PROBE, separators=separators))
-        if found:
-            return CallForm(function["name"], before, after, *separators, function.get("parameters", {}))
-    raise CannotForceError(f"the chat template writes a call in an unknown way: {text!r}", hint=HINT)
 
 
 class ForcedCall:
@@ -145,19 +97,8 @@ def _grammar(forms: Sequence[CallForm]) -> str:
     """All calls in the library's dialect of Lark, whose strings are JSON's."""
     lines = ["start: " + " | ".join(f"call_{i}" for i in range(len(forms)))]
     for i, form in enumerate(forms):
-        lines.append(f"call_{i}: {json.dumps(form.before)} arguments_{i} {json.dumps(form.after)}")
-        lines.append(f"arguments_{i}: %json {json.dumps(_arguments(form))}")
+        lines += form.grammar(f"call_{i}")
     return "\n".join(lines)
-
-
-def _arguments(form: CallForm) -> dict[str, Any]:
-    """The schema of the arguments, which are always an object, and how they are written."""
-    style = {
-        "item_separator": form.item_separator,
-        "key_separator": form.key_separator,
-        "whitespace_flexible": False,
-    }
-    return {"type": "object", **form.schema, "x-guidance": style}
 
 
 def _first_line(error: str) -> str:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ninegrid.chat.parser import argument_span
-from ninegrid.chat.template import TemplateChoice, call_turn, choose_template
+from ninegrid.chat.dialect import THINKING, Dialect
+from ninegrid.chat.parser import ParsedReply, argument_span, parse_reply
+from ninegrid.chat.template import TemplateChoice, choose_template
+from ninegrid.chat.trial import call_turn
 from ninegrid.config import require
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.tasks.protocol import Example, Json, Task, ToolCall, WorkedExample
@@ -28,6 +31,8 @@ RESERVED = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template"}
 )
 """Template variables that the library itself gives."""
+
+_EMPTY_THOUGHT = re.compile(rf"{THINKING[0]}\s*{THINKING[1]}\s*")
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class ChatFormat:
 
     Attributes:
         template: the chat template in use.
+        dialect: how replies are written.
         stop_ids: token ids that end a reply.
 
     Raises:
@@ -75,7 +81,8 @@ class ChatFormat:
         self.settings = settings
         self.task = task
         self.template = choose_template(tokenizer, settings.template, settings.template_kwargs, task.tools)
-        self.stop_ids = _stop_ids(tokenizer, self.template.turn_end)
+        self.dialect: Dialect = self.template.manner.dialect
+        self.stop_ids = _stop_ids(tokenizer, self.template.manner.turn_end)
         self._offered = {tool["function"]["name"] for tool in task.tools}
         self._shown = _first_examples(task, settings.worked_examples)
 
@@ -156,14 +163,21 @@ class ChatFormat:
         before = self.template.render(self.tokenizer, [*talk, turn], shown, prompt=False)
         whole = self.template.render(self.tokenizer, [*talk, turn, *answers], shown)
         if not whole.startswith(before):
+            earlier = self.template.render(self.tokenizer, talk, shown, prompt=False)
+            before = _without_empty_thought(before, earlier)
+        if not whole.startswith(before):
             raise NinegridError(
                 "the chat template writes a reply otherwise once it is answered, so what was sampled cannot "
                 "stay as it is",
                 hint="set chat.template=hermes",
             )
-        ids = _encode(self.tokenizer, self.template.turn_end + whole[len(before) :])
+        ids = _encode(self.tokenizer, self.template.manner.turn_end + whole[len(before) :])
         stopped = bool(reply) and reply[-1] in self.stop_ids
         return ids[1:] if stopped and ids[0] in self.stop_ids else ids
+
+    def read(self, text: str, tools: Sequence[Json] | None = None) -> ParsedReply:
+        """The thoughts and calls of a reply, as `decode` gives it, to a prompt that shows ``tools``."""
+        return parse_reply(text, self.dialect, self.task.tools if tools is None else tools)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The reply text of sampled ``ids``: all but a final stop token, other special tokens included."""
@@ -181,8 +195,16 @@ class ChatFormat:
         if key is None or call is None or call.name not in self._offered:
             return None
         text = self.decode(ids)
-        span = argument_span(text, call, key)
-        return None if span is None else self._token_of(ids, text[: span[0] + 1])
+        span = argument_span(text, call, key, self.dialect, self.task.tools)
+        return None if span is None else self.token_after(ids, text[: span[0]])
+
+    def write_call(self, call: ToolCall) -> str:
+        """The shortest reply that makes ``call``, as the template writes it and without a stop token.
+
+        Where the prompt has opened a thought, it begins by ending that.
+        """
+        text = self.template.call_text(self.tokenizer, call, self.task.tools)
+        return self.template.manner.before_call + text
 
     def forced_call(self) -> ForcedCall:
         """The constraint under which a reply is one call of an offered tool, as the template writes it.
@@ -190,12 +212,10 @@ class ChatFormat:
         Raises:
             CannotForceError: the grammar library cannot express a tool's schema, or read the tokenizer.
         """
-        from ninegrid.chat.forced import ForcedCall, call_form  # few need the grammar library behind it
+        from ninegrid.chat.forced import ForcedCall  # few need the grammar library behind it
+        from ninegrid.chat.forms import call_form
 
-        forms = [
-            call_form(tool, lambda call: self.template.call_text(self.tokenizer, call, self.task.tools))
-            for tool in self.task.tools
-        ]
+        forms = [call_form(tool, self.write_call, self.dialect.calls) for tool in self.task.tools]
         return ForcedCall(self.tokenizer, forms, self.stop_ids)
 
     def saved_tokenizer(self) -> PreTrainedTokenizerBase:
@@ -224,16 +244,17 @@ class ChatFormat:
     def _question(self, example: Example) -> Json:
         return {"role": "user", "content": self.task.user(example)}
 
-    def _token_of(self, ids: Sequence[int], text: str) -> int:
-        """Index of the token that completes ``text``, a beginning of the reply.
+    def token_after(self, ids: Sequence[int], text: str) -> int:
+        """Index of the first token that holds something behind ``text``, a beginning of the reply.
 
-        A JSON value begins with an ASCII character, which lies within one token; so the shortest prefix of
-        ``ids`` whose text begins with ``text`` ends with it, however characters before are split over tokens.
+        ``text`` must end with an ASCII character, which lies within one token.  So whatever prefix of
+        ``ids`` begins with ``text`` and goes on holds a part of what follows, however characters are split.
         """
         low, high = 1, len(ids)
         while low < high:
             middle = (low + high) // 2
-            if self.decode(ids[:middle]).startswith(text):
+            said = self.decode(ids[:middle])
+            if len(said) > len(text) and said.startswith(text):
                 high = middle
             else:
                 low = middle + 1
@@ -248,6 +269,16 @@ def _first_examples(task: Task, count: int) -> Sequence[WorkedExample]:
             hint=f"set chat.worked_examples={len(offered)} or fewer",
         )
     return offered[:count]
+
+
+def _without_empty_thought(rendered: str, earlier: str) -> str:
+    """``rendered`` without the empty thought that a template put into the turn behind ``earlier``.
+
+    Some write one into the last turn alone.  Nobody has said it, so no reply changes when it goes.
+    """
+    if not rendered.startswith(earlier):
+        return rendered
+    return earlier + _EMPTY_THOUGHT.sub("", rendered[len(earlier) :], count=1)
 
 
 def _stop_ids(tokenizer: PreTrainedTokenizerBase, turn_end: str) -> frozenset[int]:

@@ -16,6 +16,7 @@ import jsonschema
 from jsonschema.protocols import Validator
 from referencing import Registry
 
+from ninegrid.chat.dialect import HERMES, OPEN, Dialect
 from ninegrid.chat.parser import ParsedReply, parse_reply
 from ninegrid.errors import NinegridError
 from ninegrid.tasks.protocol import CallOutcome, Example, Judgement, Task, ToolCall
@@ -24,8 +25,8 @@ WHY_LENGTH = 160
 """Characters of ``facts["why"]`` that are kept: a validation message quotes the offending value whole."""
 
 
-def judge_reply(task: Task, example: Example, reply: str) -> Judgement:
-    """Judge the raw text of one reply; never raises because of the reply.
+def judge_reply(task: Task, example: Example, reply: str, dialect: Dialect = HERMES) -> Judgement:
+    """Judge the raw text of one reply, written in ``dialect``; never raises because of the reply.
 
     Returns:
         The judgement, with ``call`` set wherever exactly one well-formed call was made.  For the outcomes of
@@ -35,7 +36,7 @@ def judge_reply(task: Task, example: Example, reply: str) -> Judgement:
         NinegridError: a tool of the task has a schema that is not a JSON schema.
         Exception: whatever ``task.judge`` raises; a task's bug is never an outcome.
     """
-    call = read_call(task, reply)
+    call = read_call(task, reply, dialect)
     return call if isinstance(call, Judgement) else _judged(task, example, call)
 
 
@@ -44,7 +45,7 @@ def judge_call(task: Task, example: Example, call: ToolCall) -> Judgement:
     return _unacceptable(call, validators(task)) or _judged(task, example, call)
 
 
-def read_call(task: Task, reply: str) -> ToolCall | Judgement:
+def read_call(task: Task, reply: str, dialect: Dialect = HERMES) -> ToolCall | Judgement:
     """The one acceptable call that the raw text of a reply holds, or why there is none.
 
     Returns:
@@ -54,7 +55,7 @@ def read_call(task: Task, reply: str) -> ToolCall | Judgement:
     Raises:
         NinegridError: a tool of the task has a schema that is not a JSON schema.
     """
-    parsed = parse_reply(reply)
+    parsed = parse_reply(reply, dialect, task.tools)
     failure = _unreadable(parsed)
     if failure is not None:
         return failure
@@ -82,8 +83,10 @@ def validators(task: Task) -> Mapping[str, Validator]:
 
 
 def _unreadable(parsed: ParsedReply) -> Judgement | None:
+    if parsed.blocks == 0 and parsed.cut_in_thought:
+        return _failure(CallOutcome.NO_TOOL_CALL, "the reply ends within its thought")
     if parsed.blocks == 0:
-        return _failure(CallOutcome.NO_TOOL_CALL, "the reply opens no <tool_call>")
+        return _failure(CallOutcome.NO_TOOL_CALL, f"the reply opens no {OPEN}")
     if parsed.blocks > 1:
         return _failure(CallOutcome.MULTIPLE_CALLS, f"{parsed.blocks} tool calls opened, one asked for")
     if parsed.malformed:

@@ -10,38 +10,41 @@ from __future__ import annotations
 
 import re
 
-from ninegrid.chat.parser import CLOSE, MAX_DIGITS, OPEN
+from ninegrid.chat.dialect import CLOSE, OPEN, THINKING, CallStyle
+from ninegrid.chat.strict_json import MAX_DIGITS
+from ninegrid.chat.xml_calls import KEY, NAME_CHARACTER, VALUE
 from ninegrid.tasks.protocol import Json
-
-THINKING = ("<think>", "</think>")
-"""Around what a reasoning model thinks, in every template that this project has met."""
 
 _SPACE = r"[ \t\n\r]*+"
 _STRING = rf'"(?:[^"\\<\x00-\x1f]++|<(?!{CLOSE[1:]})|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{{4}}))*+"'
 _NUMBER = rf"-?+(?:0|[1-9][0-9]{{0,{MAX_DIGITS - 2}}}+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+"
 
 
-def response_template(start: str, end: str, *, thinks: bool) -> Json:
+def response_template(start: str, end: str, calls: CallStyle = "hermes") -> Json:
     """The template for replies that begin after ``start`` and end with ``end``.
 
     Args:
-        start: what the chat template writes before a reply.
+        start: what the chat template writes before a reply and its thought.
         end: what ends a reply.
-        thinks: the chat template knows `THINKING`.
+        calls: the dialect of its calls.
     """
-    thought = {"reasoning_content": {"open": THINKING[0], "close": THINKING[1], "content": "text"}}
     return {
         "version": 1,
         "defaults": {"role": "assistant"},
         "start_anchor": start,
         "fields": {
-            **(thought if thinks else {}),
-            "tool_calls": {
-                "open_pattern": rf"{_json_grammar()}\s*{OPEN}(?={_SPACE}{_call()}{_SPACE}{CLOSE})",
-                "close": CLOSE,
-                "content": "json",
+            "reasoning_content": {
+                "open": THINKING[0],
+                # What ends a reply ends its thought too, without being a part of it.
+                "close_pattern": rf"{THINKING[1]}|(?={re.escape(end)})",
+                "content": "text",
                 "repeats": True,
-                "transform": {"type": "function", "function": "{content}"},
+                "join": "\n",
+            },
+            "tool_calls": {
+                **(_xml_calls() if calls == "xml" else _json_calls()),
+                "close": CLOSE,
+                "repeats": True,
             },
             # Text may stand on both sides of a call; without `repeats` the last piece alone would be kept.
             "content": {
@@ -51,6 +54,28 @@ def response_template(start: str, end: str, *, thinks: bool) -> Json:
                 "join": "\n",
             },
         },
+    }
+
+
+def _json_calls() -> Json:
+    return {
+        "open_pattern": rf"{_json_grammar()}\s*{OPEN}(?={_SPACE}{_call()}{_SPACE}{CLOSE})",
+        "content": "json",
+        "transform": {"type": "function", "function": "{content}"},
+    }
+
+
+def _xml_calls() -> Json:
+    """The values stay texts here: the server casts them by the schemas of the tools that it is given."""
+    value = rf"(?:[^<]++|<(?!{VALUE[1][1:]}|{CLOSE[1:]}))*+"
+    pair = rf"{KEY[0]}[^<>]++{KEY[1]}{_SPACE}{VALUE[0]}{value}{VALUE[1]}{_SPACE}"
+    name = rf"(?P<name>{NAME_CHARACTER}++)"
+    tags = rf"{KEY[0]}(?P<key>[^<>]+){KEY[1]}[ \t\n\r]*{VALUE[0]}(?P<value>.*?){VALUE[1]}"
+    return {
+        "open_pattern": rf"\s*{OPEN}{_SPACE}{name}(?={_SPACE}(?:{pair})*+{CLOSE})",
+        "content": "xml-inline",
+        "content_args": {"tag_pattern": tags},
+        "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
     }
 
 

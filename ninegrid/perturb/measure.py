@@ -117,5 +117,5 @@ def describe(plain: ChatFormat, perturbed: ChatFormat, case: Case) -> Asked:
 
 def _call_tokens(chat: ChatFormat, worked: WorkedExample) -> int:
     """Tokens of a call as the template writes it, and the stop token."""
-    text = chat.template.call_text(chat.tokenizer, worked.call, chat.task.tools)
+    text = chat.write_call(worked.call)
     return len(chat.tokenizer(text, add_special_tokens=False)["input_ids"]) + 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from ninegrid.chat.template import call_turn
+from ninegrid.chat.trial import call_turn
 from ninegrid.evaluation.episodes import Episode, make_episode
 from ninegrid.play.game import Answer, Decoding, Game, prompt_hash
 from ninegrid.play.settings import PlaySettings

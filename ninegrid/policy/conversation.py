@@ -60,7 +60,7 @@ class Reader:
     def read(self, tokens: tuple[int, ...]) -> Read:
         """The call in a reply, and where it decides."""
         if tokens not in self._known:
-            found = read_call(self._task, self._chat.decode(tokens))
+            found = read_call(self._task, self._chat.decode(tokens), self._chat.dialect)
             call = found.call if isinstance(found, Judgement) else found
             self._known[tokens] = Read(found, self._chat.decision_index(tokens, call))
         return self._known[tokens]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ninegrid.chat.judging import judge_call
-from ninegrid.chat.template import call_turn
+from ninegrid.chat.trial import call_turn
 from ninegrid.errors import SettingsError
 from ninegrid.tasks.protocol import CallOutcome, Example, Json, Task, ToolCall
 

@@ -74,7 +74,7 @@ def _reply(chat: ChatFormat, example: Example, choice: Choice) -> Reply:
     """The choice as the template writes it, which must read as what it was judged to be."""
     ids = tuple(chat.answer(example, choice.turn))
     text = chat.decode(ids)
-    found = judge_reply(chat.task, example, text).outcome
+    found = judge_reply(chat.task, example, text, chat.dialect).outcome
     if found != choice.outcome:
         raise NinegridError(
             f"for {example.id} the chat template writes {text!r}, which reads as {found}, "
