@@ -1,8 +1,8 @@
 """A forward pass without numbers: which bytes it would keep for the backward pass, and what it would cache.
 
-torch's fake tensors have shapes and storages, and run through the same kernels' rules as real ones on the CPU: so
-the engine's own code is counted, whatever the architecture.  One layer of each kind is run, and counted as often as
-the model has it.
+torch's fake tensors have shapes and storages, and follow the same kernels' rules as real ones on the CPU: so
+the engine's own code is counted, whatever the architecture.  One layer of each kind is run, and counted as
+often as the model has it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ninegrid.plan.model_sizes import Architecture, CannotPlanError, measure_model
 
 OUTSIDE = -1
-"""Stands for everything that is not a decoder layer: embeddings, positions, the last norm, the choice of logits."""
+"""Everything that is not a decoder layer: embeddings, positions, the last norm, the choice of logits."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ def sample_layers(architecture: Architecture, dtype: str, prepare: Callable[[Any
     return Sample(model, tuple(counts[kind] for kind in dict.fromkeys(kinds)), mode)
 
 
-def count_kept(sample: Sample, engine: Any, prompts: Sequence[list[int]], completions: list[list[int]]) -> Kept:
+def count_kept(
+    sample: Sample, engine: Any, prompts: Sequence[list[int]], completions: list[list[int]]
+) -> Kept:
     """Run one pass of scoring and count what it keeps."""
     layers = list(sample.model.base_model.layers)
     seen: dict[int, Tensor] = {}
@@ -187,7 +189,7 @@ def _quietly() -> Iterator[None]:
     from transformers.utils import logging
 
     level = logging.get_verbosity()
-    logging.set_verbosity_error()
+    logging.set_verbosity(40)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

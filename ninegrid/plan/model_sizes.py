@@ -1,6 +1,6 @@
 """How large a model is: counted on torch's meta device, where tensors have shapes and no memory.
 
-Whatever architecture transformers can build is counted exactly; nothing is computed and no file of weights is read.
+Whatever architecture transformers can build is counted exactly; nothing is computed, no weights are read.
 """
 
 from __future__ import annotations

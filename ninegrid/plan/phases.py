@@ -6,38 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ninegrid.plan.dry_run import Cached, Kept
+from ninegrid.plan.line import Line, Phase
 from ninegrid.plan.weights import Weights
 from ninegrid.plan.workload import Workload
 from ninegrid.tree.engine import HEAD_CHUNK
 from ninegrid.tree.sampling import LOGITS_AT_ONCE
 
 LOGIT_COPIES = 4
-"""Tensors as large as the logits of a chunk that are live at once, in the backward pass of the head and in a draw:
-counted in `ninegrid.tree.engine.target_logprobs` (scaled logits, their gradient twice, probabilities)."""
+"""Tensors as large as the logits of a chunk that are live at once in the head's backward pass and in a draw: counted
+in `ninegrid.tree.engine.target_logprobs` (scaled logits, their gradient twice, probabilities)."""
 
 CHANGE_ROWS = 16
 """One row in so many of the weights is copied to see how far a step went; see `ninegrid.gspo.optimizer`."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """Some bytes and how they come about."""
-
-    name: str
-    n_bytes: int
-    arithmetic: str
-
-
-@dataclass(frozen=True)
-class Phase:
-    """All that is live in a part of a run at its worst."""
-
-    name: str
-    lines: tuple[Line, ...]
-
-    @property
-    def total(self) -> int:
-        return sum(line.n_bytes for line in self.lines)
 
 
 @dataclass(frozen=True)
@@ -86,17 +66,27 @@ def backward(weights: Weights, counted: Counted) -> Phase:
         lines.append(weights.gradients)
     lines += [*_activations(counted), _logits(weights, min(HEAD_CHUNK, load.at_once(path)))]
     if weights.head_gradient:
-        lines.append(Line("head", weights.head_gradient, "gradient of the output head, before it is added up"))
+        lines.append(
+            Line("head", weights.head_gradient, "gradient of the output head, before it is added up")
+        )
     return _phase("backward pass", lines)
 
 
 def step(weights: Weights) -> Phase:
     """The optimiser's step."""
     rows = Line(
-        "rows", weights.trained_bytes // CHANGE_ROWS, f"one row in {CHANGE_ROWS} of the trained weights, before the step"
+        "rows",
+        weights.trained_bytes // CHANGE_ROWS,
+        f"one row in {CHANGE_ROWS} of the trained weights, before the step",
     )
     lines = [weights.libraries, weights.stored, *weights.state, weights.gradients, *weights.step, rows]
     return _phase("optimiser step", lines)
+
+
+def merging(weights: Weights) -> Phase:
+    """Packed weights made plain again, to be merged with the adapter and saved."""
+    plain = Line("unpacked", weights.unpacked, "packed weights in the model's number format, to be saved")
+    return _phase("merging", [weights.libraries, weights.stored, *weights.state, plain])
 
 
 def _phase(name: str, lines: Sequence[Line]) -> Phase:
@@ -154,7 +144,14 @@ def _working_set(counted: Counted) -> Line:
     load = counted.load
     tokens = load.prompt.shared if counted.path == "tree" else load.boards * load.prompt.longest
     n_bytes = _scaled(counted.kept.widest, counted.kept, tokens)
-    return Line("one layer", n_bytes, "of the prompts: " + _per_token(counted.kept.widest, counted.kept, tokens))
+    return Line(
+        "one layer", n_bytes, "of the prompts: " + _per_token(counted.kept.widest, counted.kept, tokens)
+    )
+
+
+def most_logits(weights: Weights) -> int:
+    """Bytes of the largest chunk of logits."""
+    return _logits(weights, max(HEAD_CHUNK, LOGITS_AT_ONCE)).n_bytes
 
 
 def _logits(weights: Weights, rows: int) -> Line:

@@ -1,4 +1,4 @@
-"""How long the prompts of a task are in tokens: counted where the tokenizer is here, else guessed from characters."""
+"""How many tokens the prompts of a task have: counted where the tokenizer is here, else guessed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ EXAMPLES, SEED = 16, 0
 """Examples that are looked at, drawn anew: the task's own, whether or not any are on disk."""
 
 CHARACTERS = 2.9
-"""Of a prompt to a token: 1,043 to 355 for SmolLM2 on the default task, measured.  Templates add about as much as a
-larger vocabulary saves."""
+"""Of a prompt to a token: 1,043 to 355 for SmolLM2 on the default task, measured."""
 
 
 def turns_of(task: Task) -> int:
@@ -49,4 +48,6 @@ def _turn(task: Task) -> int:
     worked: Any = next(iter(task.worked_examples()), None)
     if worked is None:
         return 0
-    return len(task.user(worked.example)) + len(json.dumps(dict(worked.call.arguments))) + len(worked.call.name)
+    return (
+        len(task.user(worked.example)) + len(json.dumps(dict(worked.call.arguments))) + len(worked.call.name)
+    )

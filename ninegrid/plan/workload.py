@@ -1,5 +1,6 @@
-"""How many tokens a run has in memory at once, by its settings alone: an upper bound, reached while a policy still says
-something else each time.
+"""How many tokens a run has in memory at once, by its settings alone.
+
+An upper bound, that is reached while a policy still says something else each time.
 
 No model is known here.
 """
@@ -103,17 +104,17 @@ def training_load(settings: WorkSettings, prompt: PromptLengths, turns: int, pat
     """
     train = settings.train
     reply = settings.decoding.max_new_tokens * (2 * turns - 1)
-    boards = _batch(train.n_boards, train.n_samples, prompt, reply, settings.engine.max_tokens_per_batch, path)
-    step_boards = -(-train.n_boards // train.minibatches)
-    return Workload(
-        prompt, reply, boards, train.n_samples, step_boards, max(1, train.max_tokens_per_pass)
+    boards = _batch(
+        train.n_boards, train.n_samples, prompt, reply, settings.engine.max_tokens_per_batch, path
     )
+    step_boards = -(-train.n_boards // train.minibatches)
+    return Workload(prompt, reply, boards, train.n_samples, step_boards, max(1, train.max_tokens_per_pass))
 
 
 def evaluation_load(
     settings: WorkSettings, prompt: PromptLengths, turns: int, path: str, boards: int, samples: int
 ) -> Workload:
-    """What an evaluation of so many boards has in memory: no gradients, and as many boards at once as may be."""
+    """What an evaluation of so many boards has in memory: as many at once as may be, no gradients."""
     reply = settings.decoding.max_new_tokens * (2 * turns - 1)
     at_once = _batch(boards, samples, prompt, reply, settings.engine.max_tokens_per_batch, path)
     return Workload(prompt, reply, at_once, samples, 0, 1)
@@ -128,13 +129,11 @@ def _batch(boards: int, samples: int, prompt: PromptLengths, reply: int, budget:
     return max(1, min(boards, 1 + (budget - first) // each))
 
 
-def fill_pass(
-    load: Workload, tokens: int, path: str, limit: int
-) -> tuple[list[list[int]], list[list[int]]]:
+def fill_pass(load: Workload, tokens: int, path: str, limit: int) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts and completions whose one pass has about ``tokens`` tokens, for a dry run.
 
-    A completion is one token, and all that may be sampled stands in the prompt: the pass is the same, and the output
-    head, which is counted apart, has little to do.
+    A completion is one token, and all that may be sampled stands in the prompt: the pass is the same, and the
+    output head, which is counted apart, has little to do.
 
     Args:
         limit: sequences at most.
