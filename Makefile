@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help packages setup repro test lint ui play serve bench lock
+.PHONY: help packages setup doctor repro test lint ui play serve bench lock
 
 # Which Python makes .venv; if empty, the first suitable one on the PATH.
 PYTHON ?=
@@ -49,6 +49,11 @@ setup: packages ## make .venv with the locked packages and this project
 	  .venv/bin/$(PIP) install --no-deps --no-build-isolation -e .; \
 	  echo "$$made_from" > .venv/project; \
 	fi
+
+# Whatever Python there is: it has to say what is wrong where `make setup` has not been run, or has failed.
+doctor: ## check this machine and this checkout, and say what to do next
+	@if .venv/bin/python -c '' 2>/dev/null; then $(IN_VENV) exec python -m ninegrid.doctor; \
+	else $(FIND_PYTHON) exec "$$python" -m ninegrid.doctor; fi
 
 repro: setup ## run the stages of the loop that are not up to date
 	@echo "[repro] checking params.yaml"

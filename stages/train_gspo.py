@@ -50,11 +50,13 @@ def main(settings: Settings) -> None:
     from ninegrid.gspo.checkpoint import Checkpoints
     from ninegrid.gspo.run import run_digest, train_policy, write_training
     from ninegrid.outputs import check_writable
+    from ninegrid.plan.preflight import check_memory
     from ninegrid.tasks.dataset import read_examples
 
     paths, start = settings.paths, starting_model(settings.paths)
     for name in ("policy", "train"):
         check_writable(paths.folder(name))
+    check_memory(settings)
     boards = paths.folder("boards") / "train.jsonl"
     examples = read_examples(task, boards)
     hashes = input_hashes({"model": start.folder, "train": boards})

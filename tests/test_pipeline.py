@@ -470,7 +470,7 @@ def _sources(path: Path) -> list[Path]:
 
 def _is_glue(path: str) -> bool:
     parts = Path(path).parts
-    return (len(parts) == 2 and Path(path).stem in GLUE) or parts[1] == "tracking"
+    return (len(parts) == 2 and Path(path).stem in GLUE) or parts[1] in ("tracking", "plan")
 
 
 def _settings_sections(path: Path) -> set[str]:

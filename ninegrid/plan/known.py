@@ -76,13 +76,13 @@ LING_3_TINY: Mapping[str, Any] = {
     "topk_group": 4,
     "tie_word_embeddings": False,
 }
-"""24 layers: three of linear attention (KDA) and one of latent attention (MLA) in turn, 128 experts in all but
-the first.  7,893,389,856 weights, which agrees with the published 7.9 billion."""
+"""24 layers: three of linear attention (KDA) and one of latent attention (MLA) in turn, 128 experts in all
+but the first.  7,893,389,856 weights, which agrees with the published 7.9 billion."""
 
 _LING = KnownModel(
     LING_3_TINY,
-    "layers, experts, ranks and vocabulary are published; hidden and inner sizes are those of a public model of "
-    "the same shape, and the count of 7.9 billion weights agrees; its own config.json was not read here",
+    "layers, experts, ranks and vocabulary are published; hidden and inner sizes are those of a "
+    "public model of the same shape, and the count of 7.9 billion weights agrees; its own config.json was not read here",
 )
 _GEMMA = KnownModel(
     {

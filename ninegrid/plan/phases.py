@@ -13,8 +13,8 @@ from ninegrid.tree.engine import HEAD_CHUNK
 from ninegrid.tree.sampling import LOGITS_AT_ONCE
 
 LOGIT_COPIES = 4
-"""Tensors as large as the logits of a chunk that are live at once in the head's backward pass and in a draw: counted
-in `ninegrid.tree.engine.target_logprobs` (scaled logits, their gradient twice, probabilities)."""
+"""Tensors as large as the logits of a chunk that are live at once in the head's backward pass and in a draw:
+counted in `ninegrid.tree.engine.target_logprobs` (scaled logits, their gradient twice, probabilities)."""
 
 CHANGE_ROWS = 16
 """One row in so many of the weights is copied to see how far a step went; see `ninegrid.gspo.optimizer`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from ninegrid.config import TaskSettings
@@ -12,18 +11,16 @@ from ninegrid.paths import PathSettings
 from ninegrid.plan import phases
 from ninegrid.plan.device import Device, find_device
 from ninegrid.plan.dry_run import Cached, Kept, Sample, count_cached, count_kept, sample_layers
-from ninegrid.plan.line import Line, Phase
+from ninegrid.plan.line import Phase
 from ninegrid.plan.model_sizes import (
-    Architecture,
     CannotPlanError,
     ModelSizes,
     find_architecture,
     measure_model,
 )
 from ninegrid.plan.prompts import count_prompts, turns_of
-from ninegrid.plan.weights import WeightSettings, weigh
+from ninegrid.plan.weights import Weights, WeightSettings, weigh
 from ninegrid.plan.workload import (
-    PromptLengths,
     Workload,
     WorkSettings,
     evaluation_load,
@@ -125,13 +122,17 @@ class Planner:
         found = (phases.loading(weights), phases.sampling(weights, counted, training=False))
         return Plan("baseline_eval", found, device, self._facts(settings, sizes, path))
 
+    def weights(self, settings: PlanSettings) -> Weights:
+        """What a training holds however much is computed at once."""
+        return weigh(self._sized(settings.model.dtype), settings, training=True, libraries=True)
+
     def surely_fits(self, settings: PlanSettings) -> bool:
         """Whether a training needs so little that no dry run is called for; only for plain layers."""
         sizes = self._sized(settings.model.dtype)
         if self._architecture.config.model_type not in TREE_ARCHITECTURES:
             return False
         device = find_device(settings.model.device)
-        weights = weigh(sizes, settings, training=True, libraries=True)
+        weights = self.weights(settings)
         held = phases.step(weights).total + weights.file
         outputs = sum(layer.out_features for _, layer in sizes.linear_layers())
         tokens = max(self._training_load(settings, path).at_once(path) for path in ("tree", "padded"))
@@ -181,15 +182,3 @@ class Planner:
 def _prepare(settings: PlanSettings) -> Callable[[Any], None]:
     lora = settings.adapter.lora
     return (lambda model: None) if lora is None else (lambda model: attach(model, lora, settings.train.seed))
-
-
-__all__ = [
-    "Architecture",
-    "CannotPlanError",
-    "Line",
-    "Path",
-    "Plan",
-    "PlanSettings",
-    "Planner",
-    "PromptLengths",
-]

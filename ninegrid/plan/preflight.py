@@ -9,7 +9,8 @@ import os
 import sys
 
 from ninegrid.errors import NinegridError
-from ninegrid.plan.plan import CannotPlanError, Plan, Planner, PlanSettings
+from ninegrid.plan.model_sizes import CannotPlanError
+from ninegrid.plan.plan import Plan, Planner, PlanSettings
 from ninegrid.progress import say
 
 SKIP = "NINEGRID_SKIP_PLAN"

@@ -15,8 +15,8 @@ from ninegrid.tracking.settings import TrackingSettings
 
 MB = 1_000_000
 LIBRARIES = 490 * MB
-"""The interpreter with torch, transformers, the tokenizer and this library: what a process holds after loading,
-less the weights, measured with torch 2.13 for the CPU."""
+"""The interpreter with torch, transformers, the tokenizer and this library: what a process holds after
+loading, less the weights, measured with torch 2.13 for the CPU."""
 
 MLFLOW = 115 * MB
 """What importing MLflow adds, measured."""
