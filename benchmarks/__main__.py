@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import evaluation, machine, matmul, overhead, results, scaling, step
+from benchmarks import evaluation, machine, matmul, memory, overhead, results, scaling, step
 from benchmarks.subject import Subject, of_project, tiny
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.progress import say
@@ -20,6 +20,7 @@ BENCHMARKS = {
     "matmul": matmul,
     "overhead": overhead,
     "evaluation": evaluation,
+    "memory": memory,
 }
 
 
