@@ -461,7 +461,7 @@ def test_few_rows_give_what_many_give(model, count):
     rows = torch.randn(1, count, 32, generator=torch.Generator().manual_seed(count))
     layer = model.model.layers[0].mlp
     wanted = layer(rows)
-    with torch.no_grad(), few_rows(count):
+    with torch.no_grad(), few_rows(count, rows.device):
         torch.testing.assert_close(layer(rows), wanted)
         # A layer with a bias, and calls by name, go their usual way.
         plain = torch.nn.Linear(32, 4)

@@ -12,6 +12,7 @@ from ninegrid.errors import SettingsError
 from ninegrid.tree.attention import IMPLEMENTATION
 from ninegrid.tree.engine import Engine
 from ninegrid.tree.padded_engine import PaddedEngine
+from ninegrid.tree.scan import sum_in_order
 from ninegrid.tree.settings import EngineSettings
 from ninegrid.tree.tree_engine import TreeEngine
 
@@ -52,6 +53,8 @@ def choose_engine(model: Any, settings: EngineSettings, *, checkpoint_layers: bo
     why_not = obstacle(model.config)
     if settings.path == "tree" and why_not is not None:
         raise SettingsError(f"engine.path = 'tree', but {why_not}", hint="use engine.path=auto")
+    if model.device.type == "cuda":
+        sum_in_order(model)  # or linear attention would not run under deterministic algorithms
     use_tree = settings.path == "tree" or (settings.path == "auto" and why_not is None)
     engine = TreeEngine if use_tree else PaddedEngine
     return engine(model, checkpoint_layers=checkpoint_layers)

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ninegrid.tree.scan import running_sum
+
 Floats = NDArray[np.float64]
 
 GREEDY = float("nan")
@@ -56,11 +58,10 @@ def draw_tokens(logits_RV: Tensor, row_S: list[int], uniform_S: Floats, temperat
     if not greedy_S.all():
         drawn_S = _inverse_transform(prob_RV, row, np.where(greedy_S, 0.0, uniform_S))
         token_S = torch.where(torch.as_tensor(greedy_S, device=row.device), token_S, drawn_S)
-    return Drawn(
-        tokens_S=token_S.tolist(),
-        logprobs_S=logp_RV[row, token_S].cpu().numpy(),
-        entropies_S=_entropy(prob_RV, logp_RV)[row].cpu().numpy(),
-    )
+    # One copy to the host, which waits for the device: float64 holds any token, and any float32.
+    figures_3S = torch.stack([token_S.double(), logp_RV[row, token_S], _entropy(prob_RV, logp_RV)[row]])
+    token, logprob, entropy = figures_3S.cpu().numpy()
+    return Drawn(token.astype(np.int64).tolist(), logprob.astype(np.float32), entropy.astype(np.float32))
 
 
 def _entropy(prob_RV: Tensor, logp_RV: Tensor) -> Tensor:
@@ -78,12 +79,12 @@ def _inverse_transform(prob_RV: Tensor, row_S: Tensor, uniform_S: Floats) -> Ten
     rows, vocabulary = prob_RV.shape
     spans_RBC = torch.nn.functional.pad(prob_RV, (0, -vocabulary % SPAN)).view(rows, -1, SPAN)
     span_SB = spans_RBC.sum(-1, dtype=torch.float64)[row_S]
-    until_SB = span_SB.cumsum(-1)
+    until_SB = running_sum(span_SB)
     target_S1 = torch.as_tensor(uniform_S, device=prob_RV.device)[:, None] * until_SB[:, -1:]
     span_S1 = _first_beyond(until_SB, span_SB, target_S1)
     inside_SC = spans_RBC[row_S, span_S1[:, 0]].double()
     before_S1 = until_SB.gather(1, span_S1) - span_SB.gather(1, span_S1)
-    token_S1 = _first_beyond(before_S1 + inside_SC.cumsum(-1), inside_SC, target_S1)
+    token_S1 = _first_beyond(before_S1 + running_sum(inside_SC), inside_SC, target_S1)
     return (span_S1 * SPAN + token_S1)[:, 0]
 
 

@@ -221,12 +221,16 @@ def target_logprobs(
 
     if hidden_PH.shape[0] <= HEAD_CHUNK:
         return block(hidden_PH, row_E, target_E)
-    parts = []
-    for start in range(0, hidden_PH.shape[0], HEAD_CHUNK):
-        inside = (row_E >= start) & (row_E < start + HEAD_CHUNK)
-        rows, targets = row_E[inside] - start, target_E[inside]
-        chunk = hidden_PH[start : start + HEAD_CHUNK]
-        parts.append(checkpoint(block, chunk, rows, targets, use_reentrant=False))
+    chunks = torch.split(hidden_PH, HEAD_CHUNK)
+    # The rows are sorted, so each chunk's targets are a run of them.  One read by the host serves all chunks.
+    counts = torch.bincount(row_E // HEAD_CHUNK, minlength=len(chunks)).tolist()
+    parts = [
+        # Nothing is drawn in there, so there is no generator to set back.
+        checkpoint(block, chunk, rows % HEAD_CHUNK, targets, use_reentrant=False, preserve_rng_state=False)
+        for chunk, rows, targets in zip(
+            chunks, torch.split(row_E, counts), torch.split(target_E, counts), strict=True
+        )
+    ]
     return torch.cat(parts)
 
 

@@ -19,9 +19,10 @@ FEW = range(2, 9)
 """Numbers of rows for which the transposed product is faster."""
 
 
-def few_rows(count: int) -> AbstractContextManager[Any]:
-    """A context for running ``count`` rows through a model without gradients."""
-    return _Transposed() if count in FEW and not torch.is_grad_enabled() else nullcontext()
+def few_rows(count: int, device: torch.device) -> AbstractContextManager[Any]:
+    """A context for running ``count`` rows through a model on ``device`` without gradients."""
+    slow = device.type == "cpu" and count in FEW and not torch.is_grad_enabled()
+    return _Transposed() if slow else nullcontext()
 
 
 class _Transposed(TorchFunctionMode):

@@ -188,5 +188,5 @@ class _Logits:
         newest = len(nodes) == 0 or nodes[0] >= self._start
         hidden_RH, first = (self._passes[-1], self._start) if newest else (torch.cat(self._passes), 0)
         rows = torch.from_numpy(nodes - first).to(hidden_RH.device)
-        with few_rows(len(nodes)):
+        with few_rows(len(nodes), hidden_RH.device):
             return self._head(hidden_RH[rows])

@@ -213,7 +213,7 @@ class TreeEngine:
     def _forward(self, tokens_R: Ints, positions_R: Ints, attending: Attending, lookup: Lookup) -> Tensor:
         """Last hidden states of R tokens, [R, H]."""
         device = self._model.device
-        with few_rows(len(tokens_R)), recomputed(self._model, self._recompute):
+        with few_rows(len(tokens_R), device), recomputed(self._model, self._recompute):
             output = self._model.base_model(
                 inputs_embeds=lookup(torch.from_numpy(tokens_R).to(device))[None],
                 position_ids=torch.from_numpy(positions_R).to(device)[None],
