@@ -5,10 +5,14 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help packages setup doctor repro test lint ui play serve bench lock
+.PHONY: help packages setup doctor repro test lint ui play serve bench gpu lock
 
 # Which Python makes .venv; if empty, the first suitable one on the PATH.
 PYTHON ?=
+# Settings on top of conf/ for `make repro`, as for python -m ninegrid.params; if empty, params.yaml is as it is.
+PARAMS ?=
+# Of `make gpu`: --tiny, --quick.
+GPU ?=
 # Of `make ui`, `make play` and `make serve`; each has its own if empty.
 PORT ?=
 
@@ -56,8 +60,8 @@ doctor: ## check this machine and this checkout, and say what to do next
 	else $(FIND_PYTHON) exec "$$python" -m ninegrid.doctor; fi
 
 repro: setup ## run the stages of the loop that are not up to date
-	@echo "[repro] checking params.yaml"
-	@$(IN_VENV) python -m ninegrid.params --check
+	@echo "[repro] $(if $(PARAMS),composing,checking) params.yaml"
+	@$(IN_VENV) python -m ninegrid.params $(or $(PARAMS),--check)
 	@echo "[repro] running the stages whose settings, code or data have changed (dvc repro)"
 	@$(IN_VENV) python -m dvc repro
 	@$(IN_VENV) python -m ninegrid.summary
@@ -81,6 +85,9 @@ play: setup ## play against what was trained, at port 8080 or: make play PORT=N
 
 bench: repro ## measure speed and memory, beside TRL (about 40 minutes); prints tables, keeps nothing
 	@$(IN_VENV) python -m benchmarks
+
+gpu: setup ## test and measure on a GPU (about an hour); make gpu GPU=--tiny shows on the CPU that it runs
+	@$(IN_VENV) python -m benchmarks gpu $(GPU)
 
 # `PIP_CONSTRAINT=requirements.lock make lock` keeps the versions that are pinned already.
 lock: ## write requirements.lock anew from pyproject.toml
