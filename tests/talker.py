@@ -48,12 +48,7 @@ def write_talker(
         said: those of them that it is taught to say, if not all.
         sharpness: multiplies its logits.
     """
-    words = {word: index for index, word in enumerate(WORDS)}
-    raw = Tokenizer(WordLevel(words, unk_token="<unk>"))
-    raw.pre_tokenizer = Whitespace()
-    raw.add_tokens([AddedToken(reply, normalized=False) for reply in replies])
-    raw.add_special_tokens(["<|im_start|>", STOP])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=STOP, pad_token=STOP)
+    tokenizer = talker_tokenizer(replies)
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -75,6 +70,16 @@ def write_talker(
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def talker_tokenizer(replies: Sequence[str] = REPLIES) -> PreTrainedTokenizerFast:
+    """A tokenizer of some words, with complete ``replies`` as single tokens."""
+    words = {word: index for index, word in enumerate(WORDS)}
+    raw = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    raw.pre_tokenizer = Whitespace()
+    raw.add_tokens([AddedToken(reply, normalized=False) for reply in replies])
+    raw.add_special_tokens(["<|im_start|>", STOP])
+    return PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=STOP, pad_token=STOP)
 
 
 def teach_to_stop(
