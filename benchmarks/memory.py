@@ -1,8 +1,8 @@
 """What the memory plan predicts beside what a short training of the same settings held at its peak.
 
-Measured: the peak of resident memory of a process that loads the model, takes a few training steps and saves the
-policy.  The first steps are the hungriest: replies share least while the format is not learned.  Not measured:
-GPUs, evaluation, resuming from a checkpoint, MLflow (tracking is off).
+Measured: the peak of resident memory of a process that loads the model, takes a few training steps and saves
+the policy.  The first steps are the hungriest: replies share least while the format is not learned.  Not
+measured: GPUs, evaluation, resuming from a checkpoint, MLflow (tracking is off).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ninegrid.progress import Progress
 
 MINUTES = 12
 ABOUT = """
-The peak that `python -m ninegrid.plan` predicts, and the peak of resident memory of a training of {steps} steps
-with the same settings, from the untrained model, each in a process of its own, saving included. The plan counts
-as if no two replies began alike, so with few samples, whose replies do not fill a pass, it predicts too much.
+The peak that `python -m ninegrid.plan` predicts, and the peak of resident memory of a training of {steps}
+steps with the same settings, from the untrained model, each in a process of its own, saving included. The
+plan counts as if no two replies began alike: with few samples, whose replies do not fill a pass, that is too much.
 """
 
 

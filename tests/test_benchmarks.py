@@ -223,6 +223,7 @@ EXPECTED = {
     "matmul": [2, 1, 1],
     "overhead": [2, 1, 1],
     "evaluation": [1],
+    "memory": [1],
 }
 
 

@@ -77,7 +77,7 @@ def cores() -> Finding:
     if threads > count:
         text = f"{count} cores, but torch takes {threads} threads"
         return Finding("warn", text, f"export OMP_NUM_THREADS={count}, or set engine.threads={count}")
-    return Finding("ok", f"{count} cores, {threads} threads")
+    return Finding("ok", f"{count} cores, of which torch takes {threads}")
 
 
 def bitsandbytes() -> Finding:
@@ -93,19 +93,22 @@ def bitsandbytes() -> Finding:
 
 def _bitsandbytes_error(device: str) -> str | None:
     """What goes wrong when a matrix is packed and moved by a step; None if nothing does."""
+    from typing import Any
+
     import torch
 
     try:
+        import bitsandbytes.optim
         from bitsandbytes.functional import dequantize_4bit, quantize_4bit
-        from bitsandbytes.optim import AdamW8bit
 
+        optimizers: Any = bitsandbytes.optim
         plain = torch.linspace(-1, 1, 64 * 128, device=device).view(64, 128)
         unpacked = dequantize_4bit(*quantize_4bit(plain, quant_type="nf4"))
         if not float((unpacked - plain).abs().max()) < 0.2:  # the widest gap between two values is 0.3
             return "packed weights come back as other ones"
         weight = torch.nn.Parameter(plain.clone())
         weight.grad = torch.ones_like(weight)
-        AdamW8bit([weight], lr=0.1).step()
+        optimizers.AdamW8bit([weight], lr=0.1).step()
         # The first step of Adam moves every weight by the learning rate.
         if not bool((weight - plain + 0.1).abs().max() < 0.01):
             return "a step with 8-bit state goes elsewhere"

@@ -81,8 +81,8 @@ but the first.  7,893,389,856 weights, which agrees with the published 7.9 billi
 
 _LING = KnownModel(
     LING_3_TINY,
-    "layers, experts, ranks and vocabulary are published; hidden and inner sizes are those of a "
-    "public model of the same shape, and the count of 7.9 billion weights agrees; its own config.json was not read here",
+    "layers, experts, ranks and vocabulary are published, hidden and inner sizes are of a public model of "
+    "that shape, and the count agrees with the published 7.9 billion; its own config.json was not read here",
 )
 _GEMMA = KnownModel(
     {

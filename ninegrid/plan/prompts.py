@@ -13,8 +13,9 @@ from ninegrid.tasks.protocol import Interactive, Task
 EXAMPLES, SEED = 16, 0
 """Examples that are looked at, drawn anew: the task's own, whether or not any are on disk."""
 
-CHARACTERS = 2.9
-"""Of a prompt to a token: 1,043 to 355 for SmolLM2 on the default task, measured."""
+CHARACTERS = 2.1
+"""Of what is counted here to a token: 726 to the 355 of SmolLM2 on the default task.  A template's own words
+are not counted, so these are fewer than the characters of a rendered prompt (2.9 to a token)."""
 
 
 def turns_of(task: Task) -> int:
