@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import evaluation, machine, matmul, memory, overhead, results, scaling, step
+from benchmarks import evaluation, gpu, machine, matmul, memory, overhead, results, scaling, step
 from benchmarks.subject import Subject, of_project, tiny
 from ninegrid.errors import NinegridError, SettingsError
 from ninegrid.progress import say
@@ -26,8 +26,13 @@ BENCHMARKS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the named benchmarks, or all; returns the exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["gpu"]:
+        return gpu.main(given[1:])
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure what the project costs."
+        prog="python -m benchmarks",
+        description="Measure what the project costs.",
+        epilog="On a GPU: python -m benchmarks gpu --help",
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all by default"
@@ -36,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--quick", action="store_true", help="a smoke run on a tiny model; figures mean nothing"
     )
     parser.add_argument("--save", action="store_true", help=f"also write {results.FILE.name}")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     if options.quick and options.save:
         parser.error("--save keeps figures, and those of --quick mean nothing")
     try:
@@ -64,7 +69,7 @@ def run(names: Sequence[str], subject: Subject, save: bool) -> None:
         section = BENCHMARKS[name].measure(subject).text(name)
         print(section, flush=True)
         if save:
-            results.save(results.FILE, described, list(BENCHMARKS), name, section)
+            results.save(results.FILE, described, [*BENCHMARKS, "gpu"], name, section)
         done += expected[name]
         pace = (time.monotonic() - begin) / done
         left = pace * (sum(expected.values()) - done) / 60

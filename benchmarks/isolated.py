@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "TOKENIZERS_PARALLELISM": "false",
 }
+ON_GPU = {name: value for name, value in ENVIRONMENT.items() if name != "CUDA_VISIBLE_DEVICES"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def run_piece(name: str, subject: Subject, **arguments: Any) -> Answer:
         request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
         request.write_text(json.dumps({"subject": asdict(subject), "arguments": arguments}))
         command = [sys.executable, "-m", "benchmarks.isolated", name, str(request), str(answer)]
-        environment = {**os.environ, **ENVIRONMENT}
+        environment = {**os.environ, **(ON_GPU if subject.gpu else ENVIRONMENT)}
         code = subprocess.run(
             command, stdout=sys.stderr.fileno(), cwd=project_root(), env=environment, check=False
         ).returncode

@@ -22,6 +22,18 @@ def save(path: Path, machine: str, order: Sequence[str], name: str, section: str
     path.write_text(merge(old, machine, order, name, section), encoding="utf-8")
 
 
+def put(path: Path, name: str, section: str) -> None:
+    """Put a section that names its own machine into the file, and leave all others as they are."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    kept = {**_sections(text), name: section}
+    path.write_text(
+        "\n".join(
+            [re.split(r"^## ", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip() + "\n", *kept.values()]
+        ),
+        encoding="utf-8",
+    )
+
+
 def merge(old: str, machine: str, order: Sequence[str], name: str, section: str) -> str:
     """``old`` with one section replaced or added.
 

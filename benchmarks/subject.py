@@ -28,6 +28,7 @@ class Subject:
         train, heldout: files of boards.
         overrides: of ``conf/``, for all benchmarks.
         quick: a smoke run with a tiny model and tiny counts.
+        gpu: pieces may see a GPU; else they run on the CPU wherever they run.
     """
 
     starts: Mapping[str, str]
@@ -35,6 +36,7 @@ class Subject:
     heldout: str
     overrides: tuple[str, ...] = ()
     quick: bool = False
+    gpu: bool = False
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Subject:

@@ -44,7 +44,7 @@ class Watch:
 
     def restart(self) -> None:
         """Begin a step now."""
-        self._rollouts: list[Rollout] = []
+        self.rollouts: list[Rollout] = []
         self._sampling = 0.0
         self._start = time.perf_counter()
 
@@ -57,13 +57,13 @@ class Watch:
             self._sampling += time.perf_counter() - start
             if part is None:
                 return
-            self._rollouts += [rollout for group in part for rollout in group]
+            self.rollouts += [rollout for group in part for rollout in group]
             yield part
 
     def on_step(self, row: dict[str, Any], costs: dict[str, float]) -> None:
         """End a step and begin the next one."""
         seconds = time.perf_counter() - self._start
-        replies = self._rollouts
+        replies = self.rollouts
         lengths = [len(r.completion.tokens) for r in replies]
         tokens = count([r.prompt for r in replies], [r.completion.tokens for r in replies])
         rewards = [self._table.reward(r.judgement.outcome, n) for r, n in zip(replies, lengths, strict=True)]
