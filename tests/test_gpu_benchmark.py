@@ -57,7 +57,7 @@ def test_a_token_meets_some_experts_and_no_embedding(tied, met):
 
 
 def test_the_real_shapes_have_the_weights_of_their_models():
-    """On no device at all.  Qwen3-1.7B: 1.72 billion with its tied table; Ling-3.0-tiny: 7.9, 1.3 of them met."""
+    """In billions, without a device: Qwen3-1.7B has 1.72 with its tied table; Ling-3.0-tiny 7.9."""
     counts = []
     for shape in gpu.SHAPES:
         with torch.device("meta"):
