@@ -125,7 +125,7 @@ def test_hub_gives_the_models_files_and_then_needs_no_network(model_folder: Path
         (403, "GatedRepo", "some/model is gated"),
         (404, "RevisionNotFound", f"some/model has no commit {COMMIT}"),
         (404, "RepoNotFound", "the Hub has no repository some/model, or you may not see it"),
-        (400, "", "ModelSourceError the Hub"),
+        (400, "", "it cannot be fetched: the Hub did not give it"),
     ],
 )
 def test_hub_refusals(tmp_path: Path, status: int, code: str, message: str) -> None:
@@ -136,18 +136,42 @@ def test_hub_refusals(tmp_path: Path, status: int, code: str, message: str) -> N
     assert names(tmp_path / "data") == []
 
 
-def test_hub_offline_says_so(tmp_path: Path) -> None:
-    done = run_fetch(HUB, tmp_path, **hub_environment("http://127.0.0.1:9", tmp_path, offline="1"))
+KNOWN = {**HUB, "weight_bytes": 15_787_992_416, "weight_files": 32, "gated": True}
+DOWNLOAD = f"hf download some/model --revision {COMMIT} --exclude '*/*'"
+
+
+@pytest.mark.parametrize(
+    ("offline", "why"),
+    [("1", "HF_HUB_OFFLINE is set"), ("0", "the Hub cannot be reached")],
+    ids=["offline", "no network"],
+)
+def test_hub_out_of_reach_says_what_is_needed_and_how_to_carry_it_over(
+    tmp_path: Path, offline: str, why: str
+) -> None:
+    """One message, and no retries of the Hub's client before it."""
+    done = run_fetch(KNOWN, tmp_path, **hub_environment("http://127.0.0.1:9", tmp_path, offline=offline))
     assert done.returncode == 2
-    assert "HF_HUB_OFFLINE is set, and the Hub's cache lacks some/model" in done.stdout
+    first, *rest = done.stdout.splitlines()
+    assert first.startswith("fetching some/model")
+    message = "\n".join(rest)
+    assert f"some/model is not on this machine, and it cannot be fetched: {why}" in rest[0]
+    assert "32 *.safetensors files, about 15.8 GB" in message
+    assert f"accept its agreement on its page, run hf auth login, then: {DOWNLOAD} --local-dir" in message
+    assert "model.source.kind=local model.source.path=data/hub/" in message
+    assert f"models--some--model from the cache there into {tmp_path / 'hf' / 'hub'} here" in message
+    assert "Retrying" not in done.stdout + done.stderr
     assert names(tmp_path / "data") == []
 
 
-@pytest.mark.slow  # the Hub's client tries for a while
-def test_hub_out_of_reach_says_so(tmp_path: Path) -> None:
-    done = run_fetch(HUB, tmp_path, **hub_environment("http://127.0.0.1:9", tmp_path))
+def test_a_cache_that_holds_a_part_is_told_apart(model_folder: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "hf" / "hub" / "models--some--model" / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    shutil.copy(model_folder / "config.json", snapshot)
+    done = run_fetch(HUB, tmp_path, **hub_environment("http://127.0.0.1:9", tmp_path, offline="1"))
     assert done.returncode == 2
-    assert "the Hub cannot be reached for some/model" in done.stdout
+    assert "HF_HUB_OFFLINE is set, and the Hub's cache holds only a part: " in done.stdout
+    assert "must hold .safetensors files" in done.stdout
+    assert "*.safetensors files, how large is not known" in done.stdout
 
 
 def test_hub_that_hangs_up_leaves_nothing_and_goes_on_next_time(model_folder: Path, tmp_path: Path) -> None:

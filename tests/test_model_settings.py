@@ -7,11 +7,12 @@ import sys
 from typing import Any
 
 import pytest
-import yaml
 
 from ninegrid.config import bind
 from ninegrid.errors import SettingsError
-from ninegrid.policy.settings import HubSource, ModelSettings
+from ninegrid.params import compose
+from ninegrid.policy.settings import HubSource, LocalSource, ModelSettings
+from ninegrid.settings import validate
 from tests.fetching import (
     COMMIT,
     ROOT,
@@ -21,13 +22,56 @@ from tests.fetching import (
 GROUPS = sorted(path.stem for path in (ROOT / "conf" / "model").glob("*.yaml"))
 
 
+SIZES = {
+    "gemma3_270m": 0.5,
+    "ling_3_tiny": 15.8,
+    "ling_3_tiny_fp8": 8.4,
+    "ling_3_tiny_int4": 5.8,
+    "qwen3_0_6b": 1.5,
+    "qwen3_1_7b": 4.1,
+    "smollm2_1_7b": 3.4,
+    "smollm2_360m": 0.7,
+}
+"""Groups of the Hub, with the length of their weights in GB."""
+TESTED = {"kept", "smollm2_135m", "tiny_bailing_hybrid", "tiny_gemma3", "tiny_qwen3", "tiny_random"}
+
+
 def test_every_shipped_group_binds() -> None:
-    assert GROUPS == ["kept", "ling_3_tiny", "qwen3_0_6b", "smollm2_135m", "tiny_random"]
+    assert set(GROUPS) == SIZES.keys() | TESTED
     for group in GROUPS:
-        raw = yaml.safe_load((ROOT / "conf" / "model" / f"{group}.yaml").read_text())
-        settings = bind(ModelSettings, raw, "model")
-        assert settings.name == group
-        assert settings.source.kind == raw["source"]["kind"]
+        settings = validate(compose([f"model={group}"]))
+        assert settings.model.name == group
+        assert isinstance(settings.model.source, HubSource) == (group in SIZES)
+
+
+@pytest.mark.parametrize("group", SIZES)
+def test_groups_of_the_hub_say_how_large_they_are_and_can_be_pointed_at_a_folder(group: str) -> None:
+    raw = compose([f"model={group}"])["model"]
+    source = bind(ModelSettings, raw, "model").source
+    assert isinstance(source, HubSource)
+    assert round(source.weight_bytes / 1e9, 1) == SIZES[group]
+    assert source.gated == group.startswith("gemma")
+    here = compose([f"model={group}", "model.source.kind=local", "model.source.path=data/hub/x"])["model"]
+    assert bind(ModelSettings, here, "model").source == LocalSource("local", "data/hub/x")
+
+
+def test_a_group_may_set_what_its_model_needs_and_overrides_have_the_last_word() -> None:
+    plain, ling = compose([]), compose(["model=ling_3_tiny_fp8"])
+    assert (plain["chat"]["template_kwargs"], plain["adapter"]["method"]) == ({}, "none")
+    assert ling["chat"] == {**plain["chat"], "template_kwargs": {"enable_thinking": True}}
+    assert (ling["decoding"]["max_new_tokens"], ling["adapter"]["method"]) == (1471, "lora")
+    off = compose(
+        ["model=ling_3_tiny_fp8", "chat.template_kwargs.enable_thinking=false", "decoding.max_new_tokens=64"]
+    )
+    assert off["chat"]["template_kwargs"] == {"enable_thinking": False}
+    assert off["decoding"]["max_new_tokens"] == 64
+    assert compose(["experiment=smoke"])["decoding"]["max_new_tokens"] == 8
+    assert compose(["experiment=published"])["chat"]["template_kwargs"] == {"enable_thinking": True}
+
+
+def test_a_folder_takes_no_keys_but_those_of_a_repository() -> None:
+    with pytest.raises(SettingsError, match=r"unknown setting model\.source\.pth; did you mean .*path"):
+        settings_of({"kind": "local", "path": "x", "repo": "a/b", "pth": "y"})
 
 
 def test_settings_and_sources_leave_torch_alone() -> None:
@@ -78,6 +122,7 @@ def test_wrong_section_is_refused(raw: dict[str, Any], message: str) -> None:
         ({"kind": "hub", "repo": "a/b", "revision": "main"}, "model_info('OWNER/NAME').sha"),
         ({"kind": "hub", "repo": "a/b", "revision": None}, "model_info('OWNER/NAME').sha"),
         ({"kind": "hub", "repo": "a/b", "revision": COMMIT[:39]}, "40 hex digits"),
+        ({"kind": "hub", "repo": "a/b", "revision": COMMIT, "weight_bytes": -1}, "weight_bytes = -1"),
         ({"kind": "hub", "repo": "b", "revision": COMMIT}, "model.source.repo = 'b', allowed: OWNER/NAME"),
         ({"kind": "local", "path": " "}, "model.source.path"),
         ({**RANDOM, "seed": -1}, "model.source.seed = -1"),

