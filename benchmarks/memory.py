@@ -20,7 +20,7 @@ MINUTES = 12
 ABOUT = """
 The peak that `python -m ninegrid.plan` predicts, and the peak of resident memory of a training of {steps}
 steps with the same settings, from the untrained model, each in a process of its own, saving included. The
-plan counts as if no two replies began alike: with few samples, whose replies do not fill a pass, that is too much.
+plan counts as if no two replies began alike: too much with few samples, whose replies do not fill a pass.
 """
 
 
