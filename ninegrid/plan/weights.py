@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ninegrid.gspo.settings import TrainSettings
+from ninegrid.plan.device import find_device
 from ninegrid.plan.line import Line
 from ninegrid.plan.model_sizes import ModelSizes
 from ninegrid.policy.adapters import AdapterSettings, Lora
@@ -20,6 +21,13 @@ loading, less the weights, measured with torch 2.13 for the CPU."""
 
 MLFLOW = 115 * MB
 """What importing MLflow adds, measured."""
+
+ADAPTERS = 55 * MB
+"""What importing peft with bitsandbytes adds, measured."""
+
+STEP_COPIES = 5
+"""float32 tensors as large as a weight that a step of bitsandbytes makes beside it on the CPU: 612 MB for 28.3
+million weights, less their state, measured.  They are one block each, too large for what the heap has freed."""
 
 NF4_BYTES = 0.5 + 4 / 64
 """Of a packed weight: 4 bits, and a float32 scale for each 64."""
@@ -52,6 +60,7 @@ class Weights:
         step: what only the optimiser's step makes.
         file: bytes of a file that is read while weights are cast or packed.
         unpacked: bytes of packed weights once they are plain again, to be saved.
+        scratch: bytes that a step makes in blocks too large to be found among what a pass has freed.
         trained_bytes: bytes of the trained weights.
         head_gradient: bytes of the gradient of the output head; 0 if that is frozen.
         vocabulary: words of the output.
@@ -64,6 +73,7 @@ class Weights:
     step: tuple[Line, ...]
     file: int
     unpacked: int
+    scratch: int
     trained_bytes: int
     head_gradient: int
     vocabulary: int
@@ -97,6 +107,7 @@ def weigh(sizes: ModelSizes, settings: WeightSettings, *, training: bool, librar
         step=_step(sizes, copies, settings.train),
         file=_file(sizes, settings.model),
         unpacked=_packed_count(sizes) * _width(settings.model) if settings.model.quantization == "nf4" else 0,
+        scratch=_scratch(sizes, settings) if training and lora is None and libraries else 0,
         trained_bytes=trained_bytes,
         head_gradient=sizes.head * _width(settings.model) if training and lora is None else 0,
         vocabulary=sizes.vocabulary,
@@ -116,6 +127,8 @@ def _libraries(settings: WeightSettings) -> Line:
     n_bytes, said = LIBRARIES, "interpreter, torch, transformers: measured"
     if settings.tracking.enabled:
         n_bytes, said = n_bytes + MLFLOW, said.replace(":", ", MLflow:")
+    if settings.adapter.lora or settings.model.quantization != "none" or settings.train.optimizer != "adamw":
+        n_bytes, said = n_bytes + ADAPTERS, said.replace(":", ", peft, bitsandbytes:")
     return Line("libraries", n_bytes, said)
 
 
@@ -156,6 +169,13 @@ def _step(sizes: ModelSizes, copies: dict[int, int], train: TrainSettings) -> tu
         return (Line("float32 gradients", 4 * n, f"{n:,} weights x 4 B"),)
     largest = max(p.numel() for p in sizes.model.parameters())
     return (Line("one weight as float32", 8 * largest, f"{largest:,} numbers and gradients x 8 B"),)
+
+
+def _scratch(sizes: ModelSizes, settings: WeightSettings) -> int:
+    """On a CUDA device the optimisers' kernels need none."""
+    if settings.train.optimizer == "adamw" or find_device(settings.model.device).kind == "cuda":
+        return 0
+    return STEP_COPIES * 4 * max(p.numel() for p in sizes.model.parameters())
 
 
 def _by_bytes(sizes: ModelSizes) -> dict[int, int]:
