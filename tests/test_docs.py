@@ -78,3 +78,14 @@ def test_files_that_the_docs_name_exist():
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if not re.match(r"https?:", target):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_curves_that_the_guide_reads_exist():
+    guide = (ROOT / "docs" / "ling-dgx-spark.md").read_text(encoding="utf-8")
+    told = re.findall(r"`((?:rollout|train|memory)/[\w/]+)`", guide)
+    assert len(told) > 10
+    sources = [ROOT / "ninegrid" / "gspo" / "health.py", ROOT / "ninegrid" / "tracking" / "usage.py"]
+    written = "".join(path.read_text(encoding="utf-8") for path in sources)
+    for name in told:
+        family = name.rpartition("/")[0] + "/{"  # such as rollout/outcome/{name}
+        assert f'"{name}"' in written or family in written, name
