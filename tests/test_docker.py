@@ -150,20 +150,24 @@ def status(url, host):
 @pytest.mark.slow
 def test_the_server_starts_is_healthy_and_answers_only_those_who_know_its_name(tmp_path):
     service, port = SERVICES["mlflow"], free_port()
+    home, store = tmp_path / "home", tmp_path / "store"
+    home.mkdir()
+    store.mkdir()
     assert service["entrypoint"] == [f"{PROJECT}/.venv/bin/mlflow", "server"]
-    command = [sys.executable, "-m", "mlflow", "server", *command_here(service["command"], tmp_path, port)]
+    command = [sys.executable, "-m", "mlflow", "server", *command_here(service["command"], store, port)]
     command[command.index("--host=0.0.0.0")] = "--host=127.0.0.1"  # a container's 0.0.0.0 is its own
-    environment = {**service["environment"], "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    environment = {**service["environment"], "PATH": "/usr/bin:/bin", "HOME": str(home)}
     url = f"http://127.0.0.1:{port}"
     answers = lambda: is_served(f"{url}/health")  # noqa: E731
-    with running(command, tmp_path / "log", answers, cwd=tmp_path, env=environment):
-        kind, python, *check = command_here(service["healthcheck"]["test"], tmp_path, port)
+    with running(command, tmp_path / "log", answers, cwd=home, env=environment):
+        kind, python, *check = command_here(service["healthcheck"]["test"], store, port)
         assert (kind, python) == ("CMD", f"{PROJECT}/.venv/bin/python")
         assert subprocess.run([sys.executable, *check], check=False).returncode == 0
         experiments = f"{url}/api/2.0/mlflow/experiments/search?max_results=1"
         assert status(experiments, "mlflow:5000") == 200
         assert status(experiments, "localhost:5000") == 200
         assert status(experiments, "elsewhere.example") == 403
-    assert (tmp_path / "mlflow.db").exists()
+    assert (store / "mlflow.db").exists()
+    assert service["read_only"] and not list(home.iterdir())  # it writes into its volume and /tmp alone
     broken = [part.replace("/health", "/no-such-page") for part in check]
     assert subprocess.run([sys.executable, *broken], check=False, capture_output=True).returncode != 0
