@@ -1,8 +1,6 @@
 """`python -m benchmarks gpu`: its arithmetic by hand, and all of it on the CPU with tiny shapes."""
 
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -112,15 +110,8 @@ def test_the_tiny_run_does_every_part():
     assert result.returncode == 0, result.stderr
     assert results.FILE.read_bytes() == before
     counts, preset, steps = _tables(_sections(result.stdout)["gpu"])
-    asked = subprocess.run(
-        [sys.executable, "-m", "pytest", "-m", "gpu", "-n", "0", "--collect-only", "-q", "tests/test_gpu.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    n_tests = len(re.findall(r"^tests/test_gpu\.py::", asked.stdout, re.MULTILINE))
-    ran = "passed" if torch.cuda.is_available() else "skipped"
-    assert n_tests > 10 and int(counts[0][ran]) == n_tests and counts[0]["failed"] == "0"
+    ran, idle = ("passed", "skipped") if torch.cuda.is_available() else ("skipped", "passed")
+    assert int(counts[0][ran]) > 10 and counts[0][idle] == counts[0]["failed"] == "0"
     assert preset[0]["steps"] == "2"
     assert [row["steps of"] for row in steps] == ["strong, tiny", "Qwen3 shape, tiny", "Ling shape, tiny"]
     for row in steps:
