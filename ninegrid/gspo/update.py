@@ -45,6 +45,19 @@ class Scored:
         return self.rollout.completion.tokens[: self.length]
 
 
+@dataclass(frozen=True)
+class _Pass:
+    """What one pass came to; all figures are still on the device.
+
+    Attributes:
+        difference: the largest difference of a token's log-prob from the one recorded at sampling.
+    """
+
+    chunk: list[Scored]
+    objective: Objective
+    difference: Tensor
+
+
 @dataclass
 class UpdateStats:
     """What happened in the updates of one rollout batch; empty when no group was informative."""
@@ -124,13 +137,11 @@ class Updater:
     def _optimizer_step(self, scored: list[Scored], totals: Totals, stats: UpdateStats) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         on_policy = not stats.losses
-        losses: list[float] = []
+        passes: list[_Pass] = []
 
         def loss(members: range, new_ST: Tensor) -> Tensor:
-            chunk = [scored[i] for i in members]
-            objective = self._evaluate(chunk, new_ST, totals, stats, on_policy=on_policy)
-            losses.append(float(objective.loss.detach()))
-            return objective.loss
+            passes.append(self._evaluate([scored[i] for i in members], new_ST, totals))
+            return passes[-1].objective.loss
 
         stats.tokens += self._engine.backward(
             [s.rollout.prompt for s in scored],
@@ -139,8 +150,15 @@ class Updater:
             self._settings.max_tokens_per_pass,
             loss,
         )
+        # Read here, once all passes are under way: each read makes the host wait for the device.
+        for done in passes:
+            _check_finite(done.objective, done.chunk)
+            stats.ratios += done.objective.ratio_U.tolist()
+            stats.clipped += done.objective.clipped_U.tolist()
+            if on_policy:
+                stats.logprob_diff = max(float(done.difference), stats.logprob_diff or 0.0)
         self._take_step(scored, stats)
-        stats.losses.append(sum(losses))
+        stats.losses.append(sum(float(done.objective.loss.detach()) for done in passes))
 
     def _take_step(self, scored: list[Scored], stats: UpdateStats) -> None:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
@@ -159,9 +177,7 @@ class Updater:
         stats.weight_changes.append(change.relative)
         stats.weights_changed.append(change.share)
 
-    def _evaluate(
-        self, chunk: list[Scored], scored_ST: Tensor, totals: Totals, stats: UpdateStats, *, on_policy: bool
-    ) -> Objective:
+    def _evaluate(self, chunk: list[Scored], scored_ST: Tensor, totals: Totals) -> _Pass:
         """The objective of one pass."""
         old_ST, mask_ST, known_ST = _recorded(chunk, scored_ST)
         beyond = old_ST.shape[1] - scored_ST.shape[1]
@@ -169,13 +185,7 @@ class Updater:
         new_ST = torch.where(known_ST, torch.nn.functional.pad(scored_ST, (0, beyond)), old_ST)
         credit_ST = _padded(_alike(chunk)).to(new_ST)
         objective = self._objective(new_ST, old_ST, mask_ST, credit_ST, self._clip, totals)
-        _check_finite(objective, chunk)
-        stats.ratios += objective.ratio_U.tolist()
-        stats.clipped += objective.clipped_U.tolist()
-        if on_policy:
-            difference = float((new_ST.detach() - old_ST).abs().max())
-            stats.logprob_diff = max(difference, stats.logprob_diff or 0.0)
-        return objective
+        return _Pass(chunk, objective, (new_ST.detach() - old_ST).abs().max())
 
 
 def _scored_sample(rollout: Rollout, credit: Floats, *, cut: bool) -> Scored:

@@ -27,7 +27,8 @@ ADAPTERS = 55 * MB
 
 STEP_COPIES = 5
 """float32 tensors as large as a weight that a step of bitsandbytes makes beside it on the CPU: 612 MB for 28.3
-million weights, less their state, measured.  They are one block each, too large for what the heap has freed."""
+million weights, less their state, measured.  They are one block each, too large for what the heap has
+freed."""
 
 NF4_BYTES = 0.5 + 4 / 64
 """Of a packed weight: 4 bits, and a float32 scale for each 64."""
