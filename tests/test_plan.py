@@ -214,16 +214,15 @@ def test_layers_of_every_kind_are_counted():
 
 def test_a_training_that_cannot_fit_is_stopped_before_it_begins(monkeypatch):
     monkeypatch.setattr("sys.argv", ["train_gspo"])
-    # 4 boards x 500,000 replies of 100 tokens: 200 million tokens, of which each layer keeps kilobytes.
-    sizes = ("train.n_samples=500000", "decoding.max_new_tokens=100", "train.max_tokens_per_pass=1000000000")
+    # 40,000 boards x 16 replies of 100 tokens: 64 million tokens at once, kilobytes each.
+    sizes = ("train.n_boards=40000", "decoding.max_new_tokens=100", "train.max_tokens_per_pass=100000000")
     settings = settings_of(*sizes)
     with pytest.raises(WillNotFitError) as stopped:
         check_memory(settings)
-    assert "GB in its" in stopped.value.message
-    assert (
-        "lower train.max_tokens_per_pass first" in stopped.value.message
-        or "bring it below" in stopped.value.message
-    )
+    assert "GB in its backward pass (activations" in stopped.value.message
+    assert stopped.value.message.endswith("lower train.max_tokens_per_pass first")
+    assert "python -m ninegrid.params" in stopped.value.hint
+    assert "train.max_tokens_per_pass=" in stopped.value.hint
     assert SKIP in stopped.value.hint
     monkeypatch.setenv(SKIP, "1")
     check_memory(settings)

@@ -5,6 +5,7 @@ Whatever architecture transformers can build is counted exactly; nothing is comp
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -105,7 +106,8 @@ def measure_model(architecture: Architecture, dtype: str) -> ModelSizes:
     auto: Any = AutoModelForCausalLM
     try:
         with torch.device("meta"):
-            model = auto.from_config(architecture.config, dtype=getattr(torch, dtype))
+            # A copy: building notes the number format in the configuration, which says what the files hold.
+            model = auto.from_config(copy.deepcopy(architecture.config), dtype=getattr(torch, dtype))
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError) as error:
         raise CannotPlanError(f"architecture {architecture.config.model_type}: {error}") from error
     return ModelSizes(model.eval(), architecture)

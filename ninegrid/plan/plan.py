@@ -34,6 +34,9 @@ from ninegrid.tree.choice import TREE_ARCHITECTURES, choose_engine
 AMPLE = 8
 """float32 numbers to each output of a linear layer: more than a pass keeps of a token (SmolLM2 keeps 2.7)."""
 
+DRY_TOKENS = 2048
+"""Of a dry run: of more, what is kept grows with the tokens."""
+
 MOST_SEQUENCES = 256
 """Of a dry run: as many positions as are scored without recomputing logits, which fake tensors cannot do."""
 
@@ -91,6 +94,7 @@ class Planner:
         here = measure_prompts and self._architecture.origin.startswith(folder.name)
         self._prompt = count_prompts(self._task, settings.chat, folder if here else None)
         self._sizes: dict[str, ModelSizes] = {}
+        self._passes: dict[tuple[object, ...], Kept] = {}
         self._samples: dict[tuple[str, object], tuple[Sample, Cached]] = {}
 
     def training(self, settings: PlanSettings) -> Plan:
@@ -150,8 +154,7 @@ class Planner:
             sample, cached = self._sample(settings)
             engine = choose_engine(sample.model, settings.engine)
             load = load_on(engine.name)
-            prompts, completions = fill_pass(load, load.at_once(engine.name), engine.name, MOST_SEQUENCES)
-            kept: Kept = count_kept(sample, engine, prompts, completions)
+            kept = self._kept(settings, sample, engine, load)
         except Exception as error:  # whatever an architecture does that fake tensors cannot follow
             kind = self._architecture.config.model_type
             raise CannotPlanError(f"a dry run of architecture {kind} failed: {error}") from error
@@ -164,6 +167,14 @@ class Planner:
             sample = sample_layers(self._architecture, settings.model.dtype, _prepare(settings))
             self._samples[key] = sample, count_cached(sample)
         return self._samples[key]
+
+    def _kept(self, settings: PlanSettings, sample: Sample, engine: Any, load: Workload) -> Kept:
+        tokens = min(load.at_once(engine.name), DRY_TOKENS)
+        key = (settings.model.dtype, settings.adapter, engine.name, tokens, load.reply, load.samples)
+        if key not in self._passes:
+            prompts, completions = fill_pass(load, tokens, engine.name, MOST_SEQUENCES)
+            self._passes[key] = count_kept(sample, engine, prompts, completions)
+        return self._passes[key]
 
     def _sized(self, dtype: str) -> ModelSizes:
         if dtype not in self._sizes:

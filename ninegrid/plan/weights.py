@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.plan.device import find_device
@@ -26,9 +26,8 @@ ADAPTERS = 55 * MB
 """What importing peft with bitsandbytes adds, measured."""
 
 STEP_COPIES = 5
-"""float32 tensors as large as a weight that a step of bitsandbytes makes beside it on the CPU: 612 MB for 28.3
-million weights, less their state, measured.  They are one block each, too large for what the heap has
-freed."""
+"""float32 tensors as large as a weight that a step of bitsandbytes makes beside it on the CPU: 612 MB for
+28.3 million weights, less their state, measured.  One block each, too large for what the heap has freed."""
 
 NF4_BYTES = 0.5 + 4 / 64
 """Of a packed weight: 4 bits, and a float32 scale for each 64."""
@@ -62,6 +61,7 @@ class Weights:
         file: bytes of a file that is read while weights are cast or packed.
         unpacked: bytes of packed weights once they are plain again, to be saved.
         scratch: bytes that a step makes in blocks too large to be found among what a pass has freed.
+        adapted: bytes of the outputs of all adapted layers for a token, where the heap is cut up by them.
         trained_bytes: bytes of the trained weights.
         head_gradient: bytes of the gradient of the output head; 0 if that is frozen.
         vocabulary: words of the output.
@@ -75,6 +75,7 @@ class Weights:
     file: int
     unpacked: int
     scratch: int
+    adapted: int
     trained_bytes: int
     head_gradient: int
     vocabulary: int
@@ -109,6 +110,7 @@ def weigh(sizes: ModelSizes, settings: WeightSettings, *, training: bool, librar
         file=_file(sizes, settings.model),
         unpacked=_packed_count(sizes) * _width(settings.model) if settings.model.quantization == "nf4" else 0,
         scratch=_scratch(sizes, settings) if training and lora is None and libraries else 0,
+        adapted=_adapted_outputs(sizes, settings, lora) if lora is not None and libraries else 0,
         trained_bytes=trained_bytes,
         head_gradient=sizes.head * _width(settings.model) if training and lora is None else 0,
         vocabulary=sizes.vocabulary,
@@ -117,11 +119,21 @@ def weigh(sizes: ModelSizes, settings: WeightSettings, *, training: bool, librar
 
 def adapter_weights(sizes: ModelSizes, lora: Lora) -> int:
     """Weights of an adapter: rank times rows and columns of each layer that gets one."""
-    return sum(
-        lora.rank * (layer.in_features + layer.out_features)
+    return sum(lora.rank * (x.in_features + x.out_features) for x in _adapted_layers(sizes, lora))
+
+
+def _adapted_layers(sizes: ModelSizes, lora: Lora) -> list[Any]:
+    return [
+        layer
         for name, layer in sizes.linear_layers()
         if not lora.targets or any(re.search(rf"(^|\.){re.escape(t)}$", name) for t in lora.targets)
-    )
+    ]
+
+
+def _adapted_outputs(sizes: ModelSizes, settings: WeightSettings, lora: Lora) -> int:
+    if find_device(settings.model.device).kind == "cuda":
+        return 0
+    return _width(settings.model) * sum(layer.out_features for layer in _adapted_layers(sizes, lora))
 
 
 def _libraries(settings: WeightSettings) -> Line:
