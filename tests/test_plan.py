@@ -131,7 +131,7 @@ def test_what_a_pass_keeps_is_what_autograd_keeps(planner, tiny_dir, load):
     sample = sample_layers(find_architecture(settings.model, Path("nowhere")), "float32", lambda model: None)
     assert sample.counts == (2,)  # one layer is run, and counted twice
     work = Workload(PromptLengths(20, 5, True), reply=10, boards=2, samples=3, step_boards=2, pass_tokens=999)
-    prompts, completions = fill_pass(work, 85, "tree", 256)
+    prompts, completions = fill_pass(work, work.scored("tree"), "tree", 256)
     kept = count_kept(sample, TreeEngine(sample.model), prompts, completions)
     assert kept.tokens == 90
     assert kept.inputs == 2 * 90 * 64 * 4  # two layers, 64 numbers a token
@@ -157,13 +157,11 @@ def test_what_a_pass_keeps_is_what_autograd_keeps(planner, tiny_dir, load):
     ("less", "more"),
     [
         ("train.max_tokens_per_pass=256", "train.max_tokens_per_pass=1024"),
-        ("train.optimizer=adamw_8bit", "train.optimizer=adamw"),
         ("train.gradient_checkpointing=true", "train.gradient_checkpointing=false"),
         ("train.n_samples=2", "train.n_samples=8"),
         ("train.n_boards=1", "train.n_boards=4"),
         ("decoding.max_new_tokens=4", "decoding.max_new_tokens=16"),
         ("engine.path=tree", "engine.path=padded"),
-        ("adapter=lora", "adapter=none"),
         ("tracking=disabled", "tracking=mlflow"),
     ],
 )

@@ -70,7 +70,7 @@ def backward(weights: Weights, counted: Counted) -> Phase:
             Line("head", weights.head_gradient, "gradient of the output head, before it is added up")
         )
     if weights.adapted and not counted.checkpointing:
-        # An adapted layer makes its output three times (its own, the adapter's, the sum) and keeps one, with a
+        # An adapted layer makes its output three times (own, the adapter's, the sum) and keeps one, with a
         # thin tensor between them; about one of the two that it frees is then too short for the next layer's.
         # Measured on SmolLM2: 0.5 to 1.2 MB a token, with 0.62 MB of outputs.
         tokens = load.at_once(path)
