@@ -196,7 +196,13 @@ def test_known_models_have_as_many_weights_as_published():
 def test_layers_of_every_kind_are_counted():
     """A small hybrid: two layers of linear attention, one of latent attention, the first without experts."""
     config = dict(KNOWN["inclusionAI/Ling-3.0-tiny"].config)
-    config |= {"num_hidden_layers": 3, "layer_group_size": 3, "hidden_size": 64, "vocab_size": 512}
+    config |= {
+        "num_hidden_layers": 3,
+        "layer_group_size": 3,
+        "hidden_size": 64,
+        "vocab_size": 512,
+        "pad_token_id": 0,
+    }
     config |= {"num_local_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2}
     config |= {"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 64}
     source = dataclasses.replace(settings_of().model.source, architecture=config)

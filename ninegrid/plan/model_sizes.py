@@ -108,7 +108,15 @@ def measure_model(architecture: Architecture, dtype: str) -> ModelSizes:
         with torch.device("meta"):
             # A copy: building notes the number format in the configuration, which says what the files hold.
             model = auto.from_config(copy.deepcopy(architecture.config), dtype=getattr(torch, dtype))
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, ImportError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        AssertionError,
+        RuntimeError,
+        ImportError,
+    ) as error:
         raise CannotPlanError(f"architecture {architecture.config.model_type}: {error}") from error
     return ModelSizes(model.eval(), architecture)
 
