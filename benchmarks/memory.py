@@ -1,4 +1,4 @@
-"""What the memory plan predicts beside what a short training of the same settings held at its peak.
+"""What the memory plan predicts beside what a short training of the same settings held, and how long it took.
 
 Measured: the peak of resident memory of a process that loads the model, takes a few training steps and saves
 the policy.  The first steps are the hungriest: replies share least while the format is not learned.  Not
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.isolated import run_piece
-from benchmarks.stats import ratio
+from benchmarks.stats import Spread, ratio
 from benchmarks.subject import Subject
 from benchmarks.tables import Report, Table, gib
 from ninegrid.progress import Progress
@@ -40,10 +40,12 @@ class Measured:
     predicted: int
     phase: str
     peak: int
+    seconds: list[float]
 
     def row(self) -> list[str]:
         share = f"{ratio(self.predicted, self.peak):.2f}"
-        return [self.case.label, gib(self.predicted), self.phase, gib(self.peak), share]
+        figures = [gib(self.predicted), self.phase, gib(self.peak), share, Spread.of(self.seconds).text()]
+        return [self.case.label, *figures]
 
 
 CASES = (
@@ -52,6 +54,7 @@ CASES = (
     Case("512 tokens a pass", ("train.max_tokens_per_pass=512",)),
     Case("32 samples", ("train.n_samples=32",)),
     Case("LoRA", ("adapter=lora",)),
+    Case("LoRA of rank 64", ("adapter=lora", "adapter.rank=64")),
     Case("QLoRA", ("adapter=lora", "model.quantization=nf4")),
 )
 QUICK = (Case("8-bit AdamW", ("train.optimizer=adamw_8bit",)),)
@@ -72,7 +75,7 @@ def measure(subject: Subject) -> Report:
 
 def table(found: Sequence[Measured]) -> Table:
     """A row for each case."""
-    head = ["settings", "predicted GiB", "in the", "measured GiB", "predicted / measured"]
+    head = ["settings", "predicted GiB", "in the", "measured GiB", "predicted / measured", "s a step"]
     return Table(head, [measured.row() for measured in found])
 
 
@@ -81,4 +84,5 @@ def _measured(subject: Subject, start: str, case: Case, steps: int) -> Measured:
     overrides = [*case.overrides, f"train.steps={steps}", "train.checkpoint_every=0"]
     predicted = run_piece("memory:predict", subject, start=start, overrides=overrides).data
     answer = run_piece("memory:train", subject, start=start, overrides=overrides)
-    return Measured(case, predicted["bytes"], predicted["phase"], answer.peak_bytes)
+    seconds = answer.data["seconds"]
+    return Measured(case, predicted["bytes"], predicted["phase"], answer.peak_bytes, seconds)
