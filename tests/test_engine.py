@@ -18,6 +18,7 @@ from ninegrid.tree.draw import GREEDY, draw_tokens, uniforms
 from ninegrid.tree.engine import HEAD_CHUNK, Request
 from ninegrid.tree.few_rows import few_rows
 from ninegrid.tree.padded_engine import PaddedEngine
+from ninegrid.tree.recompute import recomputed
 from ninegrid.tree.settings import EngineSettings
 from ninegrid.tree.tree_engine import TreeEngine
 
@@ -599,6 +600,14 @@ def test_every_architecture_that_takes_the_tree_is_exact_on_it(architecture):
     _, found = accumulated(model, engine, prompts, completions, 40)
     _, plain = accumulated(model, PaddedEngine(model), prompts, completions, 10_000)
     assert_same(found, plain)
+
+
+def test_a_model_without_layers_to_run_again_is_refused():
+    with (
+        pytest.raises(SettingsError, match=r"gradient_checkpointing = True, but Linear has no layers"),
+        recomputed(torch.nn.Linear(2, 2)),
+    ):
+        pass
 
 
 def test_recurrent_layers_get_the_padded_path():

@@ -15,6 +15,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from ninegrid.errors import SettingsError
+
 
 @contextmanager
 def recomputed(model: Any, wanted: bool = True) -> Iterator[None]:
@@ -23,11 +25,14 @@ def recomputed(model: Any, wanted: bool = True) -> Iterator[None]:
     Args:
         model: a transformers model; its layers are as before afterwards.
         wanted: False does nothing.
+
+    Raises:
+        SettingsError: the model has no layers that can be run again.
     """
-    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-    if not (wanted and layers and torch.is_grad_enabled()):
+    if not (wanted and torch.is_grad_enabled()):
         yield
         return
+    layers = _layers(model)
     before = [layer.training for layer in layers]
     # No layer draws random numbers: the model is in evaluation mode.
     run: Any = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
@@ -40,3 +45,13 @@ def recomputed(model: Any, wanted: bool = True) -> Iterator[None]:
     finally:
         for layer, mode in zip(layers, before, strict=True):
             layer.training, layer.gradient_checkpointing = mode, False
+
+
+def _layers(model: Any) -> list[Any]:
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise SettingsError(
+            f"train.gradient_checkpointing = True, but {type(model).__name__} has no layers to run again",
+            hint="set train.gradient_checkpointing=false",
+        )
+    return layers
