@@ -81,22 +81,35 @@ QWEN = """\
 turn where there was none."""
 
 
+_MADE: dict[tuple[int, str], tuple[Any, Any]] = {}
+"""What was made, with what it was made from: that stays alive, so that its id stays its own."""
+
+
 def speaking(tokenizer: Any, template: str) -> Any:
-    """A copy of the tokenizer with ``template`` as its own, and the end of turn that this writes."""
-    changed = copy.deepcopy(tokenizer)
-    if "<|role_end|>" in template:
-        changed.add_special_tokens({"eos_token": "<|role_end|>"})
-    changed.chat_template = template
-    return changed
+    """A copy of the tokenizer with ``template`` as its own, and the end of turn that this writes.
+
+    Made once for each of the session's tokenizers: it is not to be changed.
+    """
+    key = (id(tokenizer), template)
+    if key not in _MADE:
+        changed = copy.deepcopy(tokenizer)
+        if "<|role_end|>" in template:
+            changed.add_special_tokens({"eos_token": "<|role_end|>"})
+        changed.chat_template = template
+        _MADE[key] = tokenizer, changed
+    return _MADE[key][1]
 
 
 def gemma(tokenizer: Any) -> Any:
     """A copy of the tokenizer with Gemma's turn tokens in place of those of ChatML, and no template."""
-    changed = type(tokenizer)(
-        tokenizer_object=without_chatml(tokenizer), bos_token="<bos>", eos_token="<end_of_turn>"
-    )
-    changed.add_special_tokens({"additional_special_tokens": ["<start_of_turn>"]})
-    return changed
+    key = (id(tokenizer), "gemma")
+    if key not in _MADE:
+        changed = type(tokenizer)(
+            tokenizer_object=without_chatml(tokenizer), bos_token="<bos>", eos_token="<end_of_turn>"
+        )
+        changed.add_special_tokens({"additional_special_tokens": ["<start_of_turn>"]})
+        _MADE[key] = tokenizer, changed
+    return _MADE[key][1]
 
 
 def without_chatml(tokenizer: Any) -> Any:
