@@ -17,6 +17,9 @@ from ninegrid.errors import DataError
 
 Quantization = Literal["none", "nf4"]
 
+# Once imported (by peft, by an optimiser) it advises a package that fetches its kernels from a hub.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+
 UNPACKED_METHODS = ("fp8", "compressed-tensors")
 """``quant_method`` of published weights that are unpacked when loaded."""
 
@@ -31,8 +34,6 @@ def loading_config(quantization: Quantization, dtype: Any) -> Any:
         return None
     from transformers import BitsAndBytesConfig
 
-    # It advises a package that would fetch its kernels from a hub.
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     make: Any = BitsAndBytesConfig  # not annotated there
     return make(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
