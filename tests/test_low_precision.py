@@ -50,6 +50,14 @@ def test_what_bfloat16_can_hold_stays():
         assert torch.equal(rounded.float(), values)
 
 
+def test_what_is_no_number_stays_none():
+    # The bits of nan as CUDA writes it, nan as the CPU does, infinity and its negative.
+    bits = torch.tensor([0x7FFFFFFF, 0x7FC00000, 0x7F800000, -0x00800000], dtype=torch.int32)
+    rounded = round_stochastically(bits.view(torch.float32), torch.Generator().manual_seed(0))
+    assert rounded.isnan().tolist() == [True, True, False, False]
+    assert rounded[2:].tolist() == [float("inf"), float("-inf")]
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_quarter_of_the_way_is_gone_a_quarter_of_the_time(sign):
     # Between 1 and 2, bfloat16 numbers are 2^-7 apart; 2^-9 is a quarter of that.

@@ -38,8 +38,12 @@ def dvc() -> Finding:
         return Finding("fail", "there is no .dvc/config here", "git checkout .dvc")
     done = _run(sys.executable, "-m", "dvc", "status", "--json")
     if done.returncode:
-        said = (done.stderr.strip() or "dvc status failed").splitlines()[-1]
-        return Finding("fail", said, "python -m dvc status")
+        said = (done.stderr.strip() or "dvc status failed").splitlines()
+        if any("lock" in line for line in said):
+            return Finding(
+                "warn", "another DVC command is under way in this checkout", "python -m dvc status"
+            )
+        return Finding("fail", said[-1], "python -m dvc status")
     waiting = [name for name in json.loads(done.stdout or "{}") if not name.endswith(".dvc")]
     if waiting:
         return Finding("ok", f"{len(waiting)} stages are to be run: {', '.join(waiting)}", "make repro")

@@ -54,7 +54,9 @@ def round_stochastically(values: Tensor, generator: torch.Generator) -> Tensor:
         0, 1 << 16, values.shape, dtype=torch.int32, device=values.device, generator=generator
     )
     bits = values.contiguous().view(torch.int32) + noise
-    return (bits & -(1 << 16)).view(torch.float32).to(torch.bfloat16)
+    rounded = (bits & -(1 << 16)).view(torch.float32)
+    # Added to the bits of what is no number, noise can make one.
+    return torch.where(torch.isfinite(values), rounded, values).to(torch.bfloat16)
 
 
 class StandIns:

@@ -8,6 +8,7 @@ often as the model has it.
 from __future__ import annotations
 
 import copy
+import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,11 @@ class Kept:
     inputs: int
     rest: int
 
+    def times(self, larger: int) -> Kept:
+        """The same with numbers so many times as large."""
+        sizes = (self.layers, self.widest, self.inputs, self.rest)
+        return Kept(self.tokens, *(size * larger for size in sizes))
+
 
 @dataclass(frozen=True)
 class Cached:
@@ -55,6 +61,10 @@ class Cached:
 
     token: int
     sequence: int
+
+    def times(self, larger: int) -> Cached:
+        """The same with numbers so many times as large."""
+        return Cached(self.token * larger, self.sequence * larger)
 
 
 @dataclass(frozen=True)
@@ -185,17 +195,21 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without advice on kernels that a dry run does not need."""
-    from transformers.utils import logging
+    """Without advice on kernels that a dry run does not need, and torch's own account of a failure."""
+    from transformers.utils import logging as transformers_logging
 
-    level = logging.get_verbosity()
-    logging.set_verbosity(40)
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity(logging.ERROR)
+    torch_log = logging.getLogger("torch._subclasses.fake_tensor")
+    torch_level = torch_log.level
+    torch_log.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(level)
+        transformers_logging.set_verbosity(level)
+        torch_log.setLevel(torch_level)
 
 
 __all__ = ["Cached", "CannotPlanError", "Kept", "Sample", "count_cached", "count_kept", "sample_layers"]

@@ -31,10 +31,15 @@ class CannotPlanError(NinegridError):
 
 @dataclass(frozen=True)
 class Architecture:
-    """A transformers configuration and where it comes from."""
+    """A transformers configuration and where it comes from.
+
+    Attributes:
+        fetched: from the files of the model, its tokenizer among them.
+    """
 
     config: Any
     origin: str
+    fetched: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def find_architecture(settings: ModelSettings, folder: Path) -> Architecture:
         CannotPlanError: it is not fetched, and its shape is not known.
     """
     if _fetched(settings, folder) and (folder / "config.json").exists():
-        return Architecture(_built(_read(folder / "config.json")), f"{folder.name}/config.json")
+        return Architecture(_built(_read(folder / "config.json")), f"{folder.name}/config.json", fetched=True)
     if isinstance(settings.source, RandomSource):
         return Architecture(_built(_with_vocabulary(settings.source)), "model.source.architecture")
     source = settings.source

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ninegrid.config import TaskSettings
+from ninegrid.gspo.precision import has_router
 from ninegrid.paths import PathSettings
 from ninegrid.plan import phases
 from ninegrid.plan.device import Device, find_device
@@ -91,7 +92,7 @@ class Planner:
         folder = settings.paths.folder("model")
         self._architecture = find_architecture(settings.model, folder)
         self._task = load_task(settings.task)
-        here = measure_prompts and self._architecture.origin.startswith(folder.name)
+        here = measure_prompts and self._architecture.fetched
         self._prompt = count_prompts(self._task, settings.chat, folder if here else None)
         self._sizes: dict[str, ModelSizes] = {}
         self._passes: dict[tuple[object, ...], Kept] = {}
@@ -164,16 +165,27 @@ class Planner:
     def _sample(self, settings: PlanSettings) -> tuple[Sample, Cached]:
         key = (settings.model.dtype, settings.adapter)
         if key not in self._samples:
-            sample = sample_layers(self._architecture, settings.model.dtype, _prepare(settings))
-            self._samples[key] = sample, count_cached(sample)
+            dtype, larger = self._dry_format(settings.model.dtype)
+            sample = sample_layers(self._architecture, dtype, _prepare(settings))
+            self._samples[key] = sample, count_cached(sample).times(larger)
         return self._samples[key]
+
+    def _dry_format(self, dtype: str) -> tuple[str, int]:
+        """The number format of a dry run, and how many times as large the real one's numbers are.
+
+        The product of grouped experts has a rule for fake tensors in bfloat16 only.
+        """
+        if dtype == "float32" and has_router(self._architecture.config):
+            return "bfloat16", 2
+        return dtype, 1
 
     def _kept(self, settings: PlanSettings, sample: Sample, engine: Any, load: Workload) -> Kept:
         tokens = min(load.at_once(engine.name), DRY_TOKENS)
         key = (settings.model.dtype, settings.adapter, engine.name, tokens, load.reply, load.samples)
         if key not in self._passes:
             prompts, completions = fill_pass(load, tokens, engine.name, MOST_SEQUENCES)
-            self._passes[key] = count_kept(sample, engine, prompts, completions)
+            kept = count_kept(sample, engine, prompts, completions)
+            self._passes[key] = kept.times(self._dry_format(settings.model.dtype)[1])
         return self._passes[key]
 
     def _sized(self, dtype: str) -> ModelSizes:

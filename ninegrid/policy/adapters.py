@@ -123,6 +123,7 @@ def attach(model: Any, settings: Lora, seed: int) -> None:
                 hint="name linear layers of the model, or leave adapter.targets empty for all of them",
             ) from error
     _refuse_embeddings(model, settings)
+    _add_at_once(model)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("lora_" in name)
         if parameter.requires_grad:
@@ -199,6 +200,7 @@ def read_adapter(model: Any, folder: Path) -> None:
         )
     for name, tensor in kept.items():
         parameters[mine[name]].data = tensor.float().to(parameters[mine[name]].device)
+    _add_at_once(model)
     model.eval()
 
 
@@ -212,6 +214,13 @@ def _refuse_embeddings(model: Any, settings: Lora) -> None:
             f"adapter.targets = {list(settings.targets)} names the embedding or the output head",
             hint="name linear layers of the decoder, or leave adapter.targets empty for all of them",
         )
+
+
+def _add_at_once(model: Any) -> None:
+    from ninegrid.policy.adapted_layer import add_at_once
+
+    for _, layer in _adapted_layers(model):
+        add_at_once(layer)
 
 
 def _saved(model: Any) -> dict[str, Tensor]:

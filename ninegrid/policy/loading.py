@@ -206,6 +206,7 @@ def _load_model(folder: Path, dtype: torch.dtype, quantization: Quantization, de
         forget_packing(model)
     else:
         run_unpacked(model)
+        _let_go_of_files(model)
     # transformers would draw these at random.
     lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
     if lacking:
@@ -218,6 +219,13 @@ def _gguf(folder: Path) -> dict[str, str]:
     """The argument that makes transformers read a GGUF file, where the weights are in one."""
     path = gguf_file(folder)
     return {} if path is None else {"gguf_file": path.name}
+
+
+def _let_go_of_files(model: Any) -> None:
+    """Copy what was not packed: tensors as they lie in a file keep the whole of it mapped."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.clone()
 
 
 def _packing(
