@@ -15,6 +15,7 @@ from typing import Any
 
 from ninegrid.errors import NinegridError
 from ninegrid.plan.command import overrides_of, params_with
+from ninegrid.progress import say
 
 GB = 10**9
 
@@ -43,6 +44,7 @@ def _print_plan(overrides: Sequence[str], memory: float | None) -> int:
     from ninegrid.plan.plan import Plan, Planner
     from ninegrid.plan.table import advice_text, plan_text, verdict
 
+    say("plan: running a pass of the model without numbers; a large one takes a minute")
     planner = Planner(settings, measure_prompts=True)
 
     def on_device(plan: Plan) -> Plan:
@@ -61,6 +63,7 @@ def _print_plan(overrides: Sequence[str], memory: float | None) -> int:
         print(plan_text(each), verdict(each), sep="\n\n", end="\n\n", flush=True)
     if plan.fits:
         return 0
+    say("plan: trying settings that would need less")
     advice = advise(settings, plan, lambda changed: on_device(planner.training(changed)))
     print(advice_text(advice, overrides_of(params)))
     return 1
