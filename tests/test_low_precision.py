@@ -15,6 +15,7 @@ from ninegrid.gspo.low_precision import StandIns, round_stochastically
 from ninegrid.gspo.optimizer import make_optimizer, step_with_change
 from ninegrid.gspo.settings import TrainSettings
 from ninegrid.gspo.trainer import Trainer
+from ninegrid.gspo.update import Updater, UpdateStats
 from ninegrid.policy.adapters import Lora, attach
 from ninegrid.policy.agent import open_agent
 from ninegrid.policy.loading import weights_sha256
@@ -216,3 +217,35 @@ def test_a_resumed_run_ends_with_the_same_weights(talker_dir, tictactoe, tmp_pat
     assert run("cut", stop_after=3) is None
     assert (tmp_path / "cut" / "run" / "checkpoint.pt").exists()
     assert run("cut") == whole
+
+
+def test_gradients_are_let_go_of_one_after_the_other(talker_dir, tictactoe):
+    """While the optimiser moves one weight, those before it hold none, and no list keeps any alive."""
+    import weakref
+
+    settings = SimpleNamespace(
+        model=ModelSettings(
+            name="talker", source=LocalSource("local", str(talker_dir)), device="cpu", dtype="bfloat16"
+        ),
+        chat=ChatSettings(worked_examples=1),
+        decoding=DecodingSettings(max_new_tokens=4),
+        engine=EngineSettings(threads=1),
+    )
+    agent = open_agent(talker_dir, tictactoe, settings)
+    weights = list(agent.policy.model.parameters())
+    optimizer = make_optimizer(weights, SETTINGS)
+    for parameter in weights:
+        parameter.grad = torch.ones_like(parameter)
+    alive = [weakref.ref(parameter.grad) for parameter in weights]
+    counts = []
+    inner = optimizer._optimizer.step
+
+    def counted():
+        counts.append(sum(ref() is not None for ref in alive))
+        inner()
+
+    optimizer._optimizer.step = counted
+    updater = Updater(agent.policy.model, agent.sampler.engine, optimizer, SETTINGS, agent.sampler.decoding)
+    updater._take_step([], UpdateStats())
+    n = len(weights)
+    assert counts == [n, *range(n - 1, -1, -1)]

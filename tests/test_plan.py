@@ -62,7 +62,8 @@ def test_weights_of_16_bits_have_float32_copies_while_they_are_trained(planner):
     half = "model.dtype=bfloat16"
     master = lines(phase(planner.training(settings_of(half)), "optimiser step"))
     assert master["weights"] == master["gradients"] == 2 * TINY
-    assert master["float32 copies"] == master["float32 gradients"] == 4 * TINY
+    assert master["float32 copies"] == 4 * TINY
+    assert master["one gradient as float32"] == 4 * HEAD
     assert master["adamw"] == 8 * TINY
     nearest = lines(
         phase(planner.training(settings_of(half, "train.weight_update=nearest")), "optimiser step")
@@ -148,7 +149,9 @@ def test_what_a_pass_keeps_is_what_autograd_keeps(planner, tiny_dir, load):
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         engine.logprobs(prompts, completions, 1.0)
-    assert kept.layers + kept.rest == pytest.approx(sum(n for n, _ in seen.values()), rel=0.02)
+    # What layers share, such as the tree's mask, is counted for each of them.
+    real = sum(n for n, _ in seen.values())
+    assert real <= kept.layers + kept.rest <= 1.05 * real
     # Keys and values of 2 heads of 16 numbers in each of 2 layers.
     assert count_cached(sample).token == 2 * 2 * 2 * 16 * 4
 
@@ -275,7 +278,8 @@ def test_advice_takes_what_costs_least_and_no_more(planner):
     hopeless = advise(settings, nothing(settings), nothing)
     assert not hopeless.plan.fits
     overrides = [c.override for c in hopeless.changes]
-    assert "train.optimizer=adamw_8bit" in overrides or "adapter=lora" in overrides
+    # On so small a model the other changes cost more than they save.
+    assert overrides == ["train.max_tokens_per_pass=256", "train.gradient_checkpointing=true"]
     assert "a larger device" in advice_text(hopeless, [])
 
 
@@ -296,5 +300,5 @@ def test_the_machine_has_memory():
 
 
 def test_the_benchmark_compares_by_division():
-    row = memory.Measured(memory.Case("some"), 3 * 2**30, "backward pass", 4 * 2**30).row()
-    assert row == ["some", "3.00", "backward pass", "4.00", "0.75"]
+    row = memory.Measured(memory.Case("some"), 3 * 2**30, "backward pass", 4 * 2**30, [3.0, 1.0, 2.0]).row()
+    assert row == ["some", "3.00", "backward pass", "4.00", "0.75", "2.00 (1.00–3.00)"]

@@ -97,21 +97,18 @@ class StandIns:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move the weights by their gradients."""
+        """Move the weights by their gradients, those of 16 bits one after the other.
+
+        So there is one float32 gradient at a time, and each gradient is let go of once it has been used.
+        """
         self._steps += 1
-        if self._kept:
-            for weight, master in self._low:
-                master.grad, weight.grad = _as_float32(weight.grad), None
-            self._optimizer.step()
-            for weight, master in self._low:
-                weight.copy_(master)
-                master.grad = None
-            return
         self._optimizer.step()  # those that are float32 themselves: no stand-in has a gradient yet
-        self._clear_float32()
+        for weight in self._weights:
+            if weight.dtype == torch.float32:
+                weight.grad = None
         for index, (weight, stand_in) in enumerate(self._low):
             if weight.grad is not None:
-                self._step_rounded(index, weight, stand_in)
+                self._step_one(index, weight, stand_in)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs to go on as if it had not been cut."""
@@ -131,22 +128,17 @@ class StandIns:
         values = weight.detach().float() if self._kept else torch.empty(0, device=weight.device)
         return Parameter(values)
 
-    def _clear_float32(self) -> None:
-        for weight in self._weights:
-            if weight.dtype == torch.float32:
-                weight.grad = None
-
-    def _step_rounded(self, index: int, weight: Parameter, stand_in: Parameter) -> None:
-        """One weight alone has a float32 number, for as long as its step takes."""
-        stand_in.data = weight.detach().float()
-        stand_in.grad, weight.grad = _as_float32(weight.grad), None
+    def _step_one(self, index: int, weight: Parameter, stand_in: Parameter) -> None:
+        if not self._kept:
+            stand_in.data = weight.detach().float()
+        assert weight.grad is not None
+        stand_in.grad, weight.grad = weight.grad.float(), None
         self._optimizer.step()
+        stand_in.grad = None
+        if self._kept:
+            weight.copy_(stand_in)
+            return
         generator = torch.Generator(weight.device)
         generator.manual_seed(hash((self._seed, self._steps, index)) % 2**63)
         weight.copy_(round_stochastically(stand_in.detach(), generator))
-        stand_in.grad = None
         stand_in.data = torch.empty(0, device=weight.device)
-
-
-def _as_float32(gradient: Tensor | None) -> Tensor | None:
-    return None if gradient is None else gradient.float()

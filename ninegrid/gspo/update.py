@@ -161,13 +161,10 @@ class Updater:
         stats.losses.append(sum(float(done.objective.loss.detach()) for done in passes))
 
     def _take_step(self, scored: list[Scored], stats: UpdateStats) -> None:
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(gradients))
+        norm = self._clip_gradients()
         if not math.isfinite(norm):
             raise TrainingError(f"gradient norm is {norm} on boards {_ids(scored)}; no update was made")
         stats.grad_norms.append(norm)
-        if norm > self._settings.max_grad_norm:
-            torch._foreach_mul_(gradients, self._settings.max_grad_norm / norm)
         change = step_with_change(self._optimizer, self._parameters)
         if not math.isfinite(change.relative):
             raise TrainingError(
@@ -176,6 +173,15 @@ class Updater:
             )
         stats.weight_changes.append(change.relative)
         stats.weights_changed.append(change.share)
+
+    def _clip_gradients(self) -> float:
+        """Scale the gradients down to the norm that is allowed, and return the one that they had."""
+        # No list of them outlives this: the optimiser lets go of each once it has been used.
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        if self._settings.max_grad_norm < norm < math.inf:
+            torch._foreach_mul_(gradients, self._settings.max_grad_norm / norm)
+        return norm
 
     def _evaluate(self, chunk: list[Scored], scored_ST: Tensor, totals: Totals) -> _Pass:
         """The objective of one pass."""

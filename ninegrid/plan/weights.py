@@ -177,10 +177,9 @@ def _state(counts: dict[int, int], copies: dict[int, int], train: TrainSettings)
 def _step(sizes: ModelSizes, copies: dict[int, int], train: TrainSettings) -> tuple[Line, ...]:
     if not copies:
         return ()
-    if train.weight_update == "master":
-        n = sum(copies.values())
-        return (Line("float32 gradients", 4 * n, f"{n:,} weights x 4 B"),)
     largest = max(p.numel() for p in sizes.model.parameters())
+    if train.weight_update == "master":
+        return (Line("one gradient as float32", 4 * largest, f"{largest:,} numbers x 4 B"),)
     return (Line("one weight as float32", 8 * largest, f"{largest:,} numbers and gradients x 8 B"),)
 
 
