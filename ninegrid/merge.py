@@ -8,22 +8,23 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ninegrid.errors import DataError, NinegridError
 from ninegrid.outputs import check_writable, output_folder
-from ninegrid.policy.needs import Needs, find_policy_problem, read_needs, write_needs
+from ninegrid.policy.needs import DECODING, Needs, find_policy_problem, read_needs, write_needs
 from ninegrid.progress import say
 
-DECODING = "generation_config.json"
-"""What a server draws replies by; a trained policy has its own."""
+
+_OTHER = "name another folder to write"
 
 
 def main() -> None:
     """Merge the adapter in one folder into a whole model in another."""
     parser = argparse.ArgumentParser(prog="python -m ninegrid.merge", description=main.__doc__)
     parser.add_argument("source", type=Path, help="folder of a policy saved with adapter.merge=false")
-    parser.add_argument("target", type=Path, help="folder to write, replaced as a whole")
+    parser.add_argument("target", type=Path, help="folder to write; an earlier merge is replaced")
     arguments = parser.parse_args()
     try:
         merge_policy(arguments.source, arguments.target)
@@ -40,8 +41,7 @@ def merge_policy(source: Path, target: Path) -> None:
         DataError: ``source`` holds no whole adapter, or ``target`` cannot be written.
     """
     needs = _needs(source)
-    if source.resolve() == target.resolve():
-        raise DataError(f"{target} is the folder that is read", hint="name another folder to write")
+    _refuse_target(target, [source, needs.base_folder(source)])
     check_writable(target)
     from ninegrid.policy.adapters import merge
     from ninegrid.policy.loading import load_weights, write_model
@@ -54,6 +54,24 @@ def merge_policy(source: Path, target: Path) -> None:
         write_model(policy.model, policy.tokenizer, draft)
         shutil.copyfile(source / DECODING, draft / DECODING)
         write_needs(draft, Needs(needs.dtype))
+
+
+def _refuse_target(target: Path, read: Sequence[Path]) -> None:
+    """Nothing may be replaced but what an earlier merge wrote."""
+    place = target.resolve()
+    for folder in read:
+        if folder.resolve().is_relative_to(place):
+            raise DataError(
+                f"{target} is, or holds, what is read: {folder}", hint="name another folder to write"
+            )
+    ours = not target.exists() or (target.is_dir() and (not any(target.iterdir()) or _was_merged(target)))
+    if not ours:
+        raise DataError(f"{target} is there and holds no merged policy", hint=_OTHER)
+
+
+def _was_merged(folder: Path) -> bool:
+    needs = read_needs(folder)
+    return needs is not None and not needs.adapter
 
 
 def _needs(source: Path) -> Needs:

@@ -262,6 +262,27 @@ def test_merging_later_gives_a_whole_model(run, tmp_path):
     assert (target / decoding).read_bytes() == (apart / decoding).read_bytes()
     with pytest.raises(DataError, match="is a whole model already"):
         merge_policy(target, tmp_path / "again")
+    merge_policy(apart, target)  # what an earlier merge wrote may be written anew
+
+
+@pytest.mark.parametrize("name", ["", "model", "policy", "other"])
+def test_merging_replaces_nothing_but_an_earlier_merge(run, name):
+    """Neither what is read nor what holds it, nor a folder of something else."""
+    _, apart = run(lora(merge=False))
+    data = apart.parent
+    (data / "other").mkdir()
+    (data / "other" / "notes.txt").write_text("mine")
+    before = sorted(path.name for path in data.rglob("*"))
+    with pytest.raises(DataError, match=r"what is read|no merged policy"):
+        merge_policy(apart, data / name)
+    assert sorted(path.name for path in data.rglob("*")) == before
+
+
+def test_an_adapter_without_its_decoding_is_not_merged(run, tmp_path):
+    _, apart = run(lora(merge=False))
+    (apart / "generation_config.json").unlink()
+    with pytest.raises(DataError, match=r"generation_config.json is missing"):
+        merge_policy(apart, tmp_path / "whole")
 
 
 def test_an_adapter_is_no_model_to_start_from(run, tmp_path):
@@ -325,9 +346,10 @@ def test_without_an_adapter_there_is_nothing_to_set():
 
 def test_a_damaged_statement_of_needs_is_refused(run):
     _, folder = run(lora())
-    (folder / "needs.json").write_text('{"dtype": "float32", "quantization": "int3"}')
-    with pytest.raises(DataError, match=r"needs.json is damaged: .*quantization = 'int3'"):
-        load_policy(folder, PLAIN)
+    for key, value in (("quantization", "int3"), ("dtype", "floaty")):
+        (folder / "needs.json").write_text(json.dumps({"dtype": "float32", key: value}))
+        with pytest.raises(DataError, match=rf"needs.json is damaged: .*{key} = '{value}'"):
+            load_policy(folder, PLAIN)
 
 
 def test_needs_survive_writing(base, tmp_path):

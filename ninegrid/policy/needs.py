@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ninegrid.config import bind, unbind
 from ninegrid.errors import DataError, SettingsError
@@ -18,6 +18,9 @@ from ninegrid.policy.adapters import CONFIG_FILE, WEIGHTS_FILE, AdapterSettings
 from ninegrid.policy.files import NEEDS, find_problem, sha256_of
 from ninegrid.policy.quantization import Quantization
 from ninegrid.policy.settings import ModelSettings
+
+DECODING = "generation_config.json"
+"""What a server draws replies by; a trained policy has its own."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Needs:
         base: of an adapter.
     """
 
-    dtype: str
+    dtype: Literal["float32", "bfloat16", "float16"]
     quantization: Quantization = "none"
     adapter: bool = False
     base: Base | None = None
@@ -98,8 +101,9 @@ def find_policy_problem(folder: Path) -> str | None:
     """The first reason why the policy in ``folder`` cannot be loaded, or its base; None if it looks whole."""
     if not (folder / CONFIG_FILE).exists():
         return find_problem(folder)
-    if not (folder / WEIGHTS_FILE).exists():
-        return f"{folder / WEIGHTS_FILE} is missing"
+    for name in (WEIGHTS_FILE, DECODING):
+        if not (folder / name).exists():
+            return f"{folder / name} is missing"
     needs = read_needs(folder)
     if needs is None or needs.base is None:
         return f"{folder} holds an adapter, and no {NEEDS} that says of which model"
