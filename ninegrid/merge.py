@@ -16,7 +16,6 @@ from ninegrid.outputs import check_writable, output_folder
 from ninegrid.policy.needs import DECODING, Needs, find_policy_problem, read_needs, write_needs
 from ninegrid.progress import say
 
-
 _OTHER = "name another folder to write"
 
 
