@@ -26,6 +26,7 @@ from benchmarks.stats import Spread
 from benchmarks.subject import LEARNED, tiny
 from benchmarks.tables import Report, Table, gib, percent
 from ninegrid.errors import NinegridError
+from ninegrid.plan.known import KNOWN, LING_3_TINY
 from ninegrid.progress import say
 from ninegrid.project import project_root
 
@@ -61,40 +62,7 @@ class Shape:
     steps: int = 3
 
 
-QWEN3 = {
-    "model_type": "qwen3",
-    "vocab_size": 151936,
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "tie_word_embeddings": True,
-}
-LING = {
-    # 7.9 billion weights; hidden and inner sizes are those of a public model of this family and count.
-    "model_type": "bailing_hybrid",
-    "vocab_size": 157184,
-    "hidden_size": 1536,
-    "intermediate_size": 4608,
-    "moe_intermediate_size": 512,
-    "num_hidden_layers": 24,
-    "layer_group_size": 4,
-    "first_k_dense_replace": 1,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 16,
-    "q_lora_rank": 256,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "n_shared_experts": 1,
-    "n_group": 8,
-    "topk_group": 4,
-}
+QWEN3, LING = dict(KNOWN["Qwen/Qwen3-1.7B"].config), dict(LING_3_TINY)
 BF16 = ("model.dtype=bfloat16", "train=gspo", "task.view=grid", "train.optimizer=adamw_8bit")
 SIZES = ("train.n_boards=4", "train.n_samples=4", "decoding.max_new_tokens=256")
 SHAPES = (
@@ -110,7 +78,13 @@ SMALL_QWEN3 = {**QWEN3, **SMALL, "num_hidden_layers": 2, "num_key_value_heads": 
 SMALL_LING = {
     **{**LING, **SMALL, "num_key_value_heads": 2, "num_hidden_layers": 2, "layer_group_size": 2},
     **{"moe_intermediate_size": 16, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 16},
-    **{"qk_rope_head_dim": 8, "v_head_dim": 16, "num_experts": 8, "num_experts_per_tok": 2, "n_group": 2},
+    **{
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 16,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "n_group": 2,
+    },
     **{"topk_group": 1, "head_dim": 16},
 }
 TINY_SIZES = ("train.n_boards=1", "train.n_samples=2", "decoding.max_new_tokens=3", "chat.worked_examples=0")
