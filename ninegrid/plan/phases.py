@@ -16,6 +16,11 @@ LOGIT_COPIES = 4
 """Tensors as large as the logits of a chunk that are live at once in the head's backward pass and in a draw:
 counted in `ninegrid.tree.engine.target_logprobs` (scaled logits, their gradient twice, probabilities)."""
 
+CUT_UP = 0.1
+"""Of what is live on the CPU, so much lies unused between it from the second step on: blocks of one step's sizes
+do not fit where the next one's go.  Measured with glibc on trainings of SmolLM2: what is live adds up to the
+count, and resident memory is 0 to 14% above it, with more passes in a step up to 30%."""
+
 CHANGE_ROWS = 16
 """One row in so many of the weights is copied to see how far a step went; see `ninegrid.gspo.optimizer`."""
 
@@ -55,7 +60,8 @@ def sampling(weights: Weights, counted: Counted, *, training: bool) -> Phase:
         lines += _trunk_graph(counted)
     lines += [_cache(counted), _working_set(counted)]
     rows = min(LOGITS_AT_ONCE, counted.load.boards * counted.load.samples)
-    return _phase("sampling", [*lines, _logits(weights, rows)])
+    lines.append(_logits(weights, rows))
+    return _phase("sampling", [*lines, *(_between(lines) if training else [])])
 
 
 def backward(weights: Weights, counted: Counted) -> Phase:
@@ -80,7 +86,7 @@ def backward(weights: Weights, counted: Counted) -> Phase:
         lines.append(
             Line("scratch", weights.scratch, "of the optimiser's step, beside what the pass has freed")
         )
-    return _phase("backward pass", lines)
+    return _phase("backward pass", [*lines, *_between(lines)])
 
 
 def step(weights: Weights) -> Phase:
@@ -91,13 +97,24 @@ def step(weights: Weights) -> Phase:
         f"one row in {CHANGE_ROWS} of the trained weights, before the step",
     )
     lines = [weights.libraries, weights.stored, *weights.state, weights.gradients, *weights.step, rows]
-    return _phase("optimiser step", lines)
+    return _phase("optimiser step", [*lines, *_between(lines)])
 
 
 def merging(weights: Weights) -> Phase:
     """Packed weights made plain again, to be merged with the adapter and saved."""
     plain = Line("unpacked", weights.unpacked, "packed weights in the model's number format, to be saved")
     return _phase("merging", [weights.libraries, weights.stored, *weights.state, plain])
+
+
+def _between(lines: Sequence[Line]) -> list[Line]:
+    """What lies unused on the heap; a GPU's allocator was not measured."""
+    libraries, *live = lines
+    if not libraries.n_bytes:
+        return []
+    n_bytes = sum(line.n_bytes for line in live)
+    return [
+        Line("between", round(CUT_UP * n_bytes), f"{CUT_UP:.0%} of what is live, unused on a cut-up heap")
+    ]
 
 
 def _phase(name: str, lines: Sequence[Line]) -> Phase:
