@@ -18,8 +18,8 @@ counted in `ninegrid.tree.engine.target_logprobs` (scaled logits, their gradient
 
 CUT_UP = 0.1
 """Of what is live on the CPU, so much lies unused between it from the second step on: blocks of one step's
-sizes do not fit where the next one's go.  Measured with glibc on trainings of SmolLM2: what is live adds up to
-the count, and resident memory is 0 to 18% above it, with more passes in a step 30%."""
+sizes do not fit where the next one's go.  Measured with glibc on trainings of SmolLM2: what is live adds up
+to the count, and resident memory is 0 to 18% above it, with more passes in a step 30%."""
 
 CHANGE_ROWS = 16
 """One row in so many of the weights is copied to see how far a step went; see `ninegrid.gspo.optimizer`."""
