@@ -98,6 +98,9 @@ def _bitsandbytes_error(device: str) -> str | None:
     import torch
 
     try:
+        from ninegrid.policy import quantization
+
+        quantization.still_advice()
         import bitsandbytes.optim
         from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 

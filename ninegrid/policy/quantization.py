@@ -17,8 +17,13 @@ from ninegrid.errors import DataError
 
 Quantization = Literal["none", "nf4"]
 
-# Once imported (by peft, by an optimiser) it advises a package that fetches its kernels from a hub.
-logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+
+def still_advice() -> None:
+    """Keep bitsandbytes, whoever imports it, from advising kernels that come out of a hub."""
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+
+
+still_advice()
 
 UNPACKED_METHODS = ("fp8", "compressed-tensors")
 """``quant_method`` of published weights that are unpacked when loaded."""
