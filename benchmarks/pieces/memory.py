@@ -5,39 +5,16 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from benchmarks.subject import Subject
-from ninegrid.chat.format import ChatSettings
-from ninegrid.config import TaskSettings, bind
-from ninegrid.gspo.settings import TrainSettings
+from ninegrid.config import bind
 from ninegrid.params import compose
-from ninegrid.paths import PathSettings
-from ninegrid.policy.adapters import AdapterSettings
-from ninegrid.policy.settings import ModelSettings
-from ninegrid.reward import RewardTable
 from ninegrid.tasks.dataset import read_examples
 from ninegrid.tasks.loading import load_task
-from ninegrid.tracking import TrackingSettings
-from ninegrid.tree.settings import DecodingSettings, EngineSettings
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The sections that `train` and `predict` read."""
-
-    model: ModelSettings
-    task: TaskSettings
-    reward: RewardTable
-    chat: ChatSettings
-    decoding: DecodingSettings
-    engine: EngineSettings
-    adapter: AdapterSettings
-    train: TrainSettings
-    paths: PathSettings
-    tracking: TrackingSettings
+from stages.train_gspo import Settings
 
 
 def train(subject: Subject, start: str, overrides: list[str]) -> dict[str, Any]:

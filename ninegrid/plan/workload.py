@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ninegrid.chat.format import ChatSettings
 from ninegrid.gspo.settings import TrainSettings
-from ninegrid.tree.settings import DecodingSettings, EngineSettings
+from ninegrid.policy.agent import AgentSettings
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,9 @@ class PromptLengths:
         return self.shared + self.own
 
 
-class WorkSettings(Protocol):
+class WorkSettings(AgentSettings, Protocol):
     """The sections that say how much is done at once."""
 
-    @property
-    def chat(self) -> ChatSettings: ...
-    @property
-    def decoding(self) -> DecodingSettings: ...
-    @property
-    def engine(self) -> EngineSettings: ...
     @property
     def train(self) -> TrainSettings: ...
 
