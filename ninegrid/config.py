@@ -98,6 +98,13 @@ def bind(cls: type[T], raw: object, where: str = "") -> T:
         raise SettingsError(f"{path} = {error.value!r}, allowed: {error.allowed}") from error
 
 
+def bind_recipe(recipes: Mapping[str, type], raw: Mapping[str, Any], where: str) -> Any:
+    """Build the one of ``recipes`` that ``raw["method"]`` names; see `bind` for the errors."""
+    method = raw.get("method")
+    require(method in recipes, "method", method, ", ".join(recipes))
+    return bind(recipes[str(method)], raw, where)
+
+
 def unbind(settings: Any) -> Any:
     """Settings as the plain data that `bind` makes them from, with the keys of ``params.yaml``."""
     custom = getattr(settings, "to_mapping", None)

@@ -79,7 +79,7 @@ def test_weights_of_16_bits_have_float32_copies_while_they_are_trained(planner):
 def test_an_adapter_is_small_and_packed_weights_are_smaller():
     settings = settings_of("adapter=lora", "model.quantization=nf4")
     sizes = measure_model(find_architecture(settings.model, Path("nowhere")), "float32")
-    weights = weigh(sizes, settings, training=True, libraries=True)
+    weights = weigh(sizes, settings, training=True, device=machine_memory())
     packed = 2 * 36_864  # the linear layers without the norms
     # 4 bits a weight and a float32 scale for each 64: 0.5625 bytes.
     assert weights.stored.n_bytes == 41_472 + 4 * (TINY - packed) + 4 * TINY_LORA
@@ -87,7 +87,7 @@ def test_an_adapter_is_small_and_packed_weights_are_smaller():
     assert weights.head_gradient == 0
     assert weights.unpacked == 4 * packed
     some = settings_of("adapter=lora", "adapter.targets=[q_proj]")
-    assert weigh(sizes, some, training=True, libraries=True).trained_bytes == 4 * 2 * 16 * 128
+    assert weigh(sizes, some, training=True, device=machine_memory()).trained_bytes == 4 * 2 * 16 * 128
 
 
 def test_tokens_by_hand():

@@ -61,7 +61,7 @@ def sampling(weights: Weights, counted: Counted, *, training: bool) -> Phase:
     lines += [_cache(counted), _working_set(counted)]
     rows = min(LOGITS_AT_ONCE, counted.load.boards * counted.load.samples)
     lines.append(_logits(weights, rows))
-    return _phase("sampling", [*lines, *(_between(lines) if training else [])])
+    return _phase("sampling", [*lines, *(_between(weights, lines) if training else [])])
 
 
 def backward(weights: Weights, counted: Counted) -> Phase:
@@ -86,7 +86,7 @@ def backward(weights: Weights, counted: Counted) -> Phase:
         lines.append(
             Line("scratch", weights.scratch, "of the optimiser's step, beside what the pass has freed")
         )
-    return _phase("backward pass", [*lines, *_between(lines)])
+    return _phase("backward pass", [*lines, *_between(weights, lines)])
 
 
 def step(weights: Weights) -> Phase:
@@ -97,7 +97,7 @@ def step(weights: Weights) -> Phase:
         f"one row in {CHANGE_ROWS} of the trained weights, before the step",
     )
     lines = [weights.libraries, weights.stored, *weights.state, weights.gradients, *weights.step, rows]
-    return _phase("optimiser step", [*lines, *_between(lines)])
+    return _phase("optimiser step", [*lines, *_between(weights, lines)])
 
 
 def merging(weights: Weights) -> Phase:
@@ -106,12 +106,11 @@ def merging(weights: Weights) -> Phase:
     return _phase("merging", [weights.libraries, weights.stored, *weights.state, plain])
 
 
-def _between(lines: Sequence[Line]) -> list[Line]:
+def _between(weights: Weights, lines: Sequence[Line]) -> list[Line]:
     """What lies unused on the heap; a GPU's allocator was not measured."""
-    libraries, *live = lines
-    if not libraries.n_bytes:
+    if not weights.on_heap:
         return []
-    n_bytes = sum(line.n_bytes for line in live)
+    n_bytes = sum(line.n_bytes for line in lines) - weights.libraries.n_bytes
     return [
         Line("between", round(CUT_UP * n_bytes), f"{CUT_UP:.0%} of what is live, unused on a cut-up heap")
     ]

@@ -102,7 +102,7 @@ class Planner:
         """The plan of ``train_gspo``."""
         device = find_device(settings.model.device)
         sizes = self._sized(settings.model.dtype)
-        weights = weigh(sizes, settings, training=True, libraries=device.holds_libraries)
+        weights = weigh(sizes, settings, training=True, device=device)
         counted, path = self._counted(settings, lambda path: self._training_load(settings, path))
         found = [
             phases.loading(weights),
@@ -118,7 +118,7 @@ class Planner:
         """The plan of ``baseline_eval``."""
         device = find_device(settings.model.device)
         sizes = self._sized(settings.model.dtype)
-        weights = weigh(sizes, settings, training=False, libraries=device.holds_libraries)
+        weights = weigh(sizes, settings, training=False, device=device)
 
         def load(path: str) -> Workload:
             return evaluation_load(settings, self._prompt, turns_of(self._task), path, boards, samples)
@@ -129,7 +129,12 @@ class Planner:
 
     def weights(self, settings: PlanSettings) -> Weights:
         """What a training holds however much is computed at once."""
-        return weigh(self._sized(settings.model.dtype), settings, training=True, libraries=True)
+        return weigh(
+            self._sized(settings.model.dtype),
+            settings,
+            training=True,
+            device=find_device(settings.model.device),
+        )
 
     def surely_fits(self, settings: PlanSettings) -> bool:
         """Whether a training needs so little that no dry run is called for; only for plain layers."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ninegrid.gspo.settings import TrainSettings
-from ninegrid.plan.device import find_device
+from ninegrid.plan.device import Device
 from ninegrid.plan.line import Line
 from ninegrid.plan.model_sizes import ModelSizes
 from ninegrid.policy.adapters import AdapterSettings, Lora
@@ -65,6 +65,7 @@ class Weights:
         trained_bytes: bytes of the trained weights.
         head_gradient: bytes of the gradient of the output head; 0 if that is frozen.
         vocabulary: words of the output.
+        on_heap: it lies on the heap of the C library.
     """
 
     libraries: Line
@@ -79,15 +80,17 @@ class Weights:
     trained_bytes: int
     head_gradient: int
     vocabulary: int
+    on_heap: bool
 
 
-def weigh(sizes: ModelSizes, settings: WeightSettings, *, training: bool, libraries: bool) -> Weights:
+def weigh(sizes: ModelSizes, settings: WeightSettings, *, training: bool, device: Device) -> Weights:
     """Add up what is held.
 
     Args:
         training: something is trained; else the weights are only run.
-        libraries: the libraries' memory is of the same kind as the weights'.
+        device: where.  What the CPU's heap and its optimisers need besides, a CUDA device does not.
     """
+    on_heap = device.kind == "cpu"
     lora = settings.adapter.lora if training else None
     stored = _stored(sizes, settings.model)
     if lora is not None:
@@ -102,18 +105,19 @@ def weigh(sizes: ModelSizes, settings: WeightSettings, *, training: bool, librar
     }
     trained_bytes = sum(width * n for width, n in counts.items())
     return Weights(
-        libraries=_libraries(settings) if libraries else Line("libraries", 0, ""),
+        libraries=_libraries(settings) if device.holds_libraries else Line("libraries", 0, ""),
         stored=stored,
         state=_state(counts, copies, settings.train),
         gradients=Line("gradients", trained_bytes, _said(counts)),
         step=_step(sizes, copies, settings.train),
         file=_file(sizes, settings.model),
         unpacked=_packed_count(sizes) * _width(settings.model) if settings.model.quantization == "nf4" else 0,
-        scratch=_scratch(sizes, settings) if training and lora is None and libraries else 0,
-        adapted=_adapted_outputs(sizes, settings, lora) if lora is not None and libraries else 0,
+        scratch=_scratch(sizes, settings) if training and lora is None and on_heap else 0,
+        adapted=_adapted_outputs(sizes, settings, lora) if lora is not None and on_heap else 0,
         trained_bytes=trained_bytes,
         head_gradient=sizes.head * _width(settings.model) if training and lora is None else 0,
         vocabulary=sizes.vocabulary,
+        on_heap=on_heap,
     )
 
 
@@ -131,8 +135,6 @@ def _adapted_layers(sizes: ModelSizes, lora: Lora) -> list[Any]:
 
 
 def _adapted_outputs(sizes: ModelSizes, settings: WeightSettings, lora: Lora) -> int:
-    if find_device(settings.model.device).kind == "cuda":
-        return 0
     return _width(settings.model) * sum(layer.out_features for layer in _adapted_layers(sizes, lora))
 
 
@@ -184,8 +186,7 @@ def _step(sizes: ModelSizes, copies: dict[int, int], train: TrainSettings) -> tu
 
 
 def _scratch(sizes: ModelSizes, settings: WeightSettings) -> int:
-    """On a CUDA device the optimisers' kernels need none."""
-    if settings.train.optimizer == "adamw" or find_device(settings.model.device).kind == "cuda":
+    if settings.train.optimizer == "adamw":
         return 0
     return STEP_COPIES * 4 * max(p.numel() for p in sizes.model.parameters())
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ninegrid.config import bind, require, unbind
+from ninegrid.config import bind_recipe, require, unbind
 from ninegrid.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch.nn import Parameter
 
 WEIGHTS_FILE, CONFIG_FILE = "adapter_model.safetensors", "adapter_config.json"
 """Names by which peft and model servers know an adapter's files."""
@@ -75,10 +75,8 @@ class AdapterSettings:
 
     @classmethod
     def from_mapping(cls, raw: Mapping[str, Any]) -> AdapterSettings:
-        """Bind the recipe that ``raw["method"]`` names; see `ninegrid.config.bind` for the errors."""
-        method = raw.get("method")
-        require(method in _RECIPES, "method", method, ", ".join(_RECIPES))
-        return cls(bind(_RECIPES[str(method)], raw, "adapter"))
+        """Bind the recipe that ``raw["method"]`` names; see `ninegrid.config.bind_recipe`."""
+        return cls(bind_recipe(_RECIPES, raw, "adapter"))
 
     def to_mapping(self) -> dict[str, Any]:
         return dict(unbind(self.recipe))
@@ -163,7 +161,8 @@ def write_adapter(model: Any, folder: Path) -> None:
     from safetensors.torch import save_file
 
     try:
-        save_file(_saved(model), folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        saved = {name: parameter.detach().cpu().contiguous() for name, parameter in _own(model).items()}
+        save_file(saved, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         config = model.peft_config[NAME]
         config.inference_mode = True
         # A set is written in another order each time.
@@ -185,12 +184,11 @@ def read_adapter(model: Any, folder: Path) -> None:
     config = LoraConfig.from_pretrained(str(folder))
     inject_adapter_in_model(config, model, NAME)
     kept = load_file(folder / WEIGHTS_FILE)
-    parameters = dict(model.named_parameters())
-    mine = {PREFIX + _short(name): name for name in parameters if "lora_" in name}
+    mine = _own(model)
     wrong = sorted(
         name
         for name in mine.keys() | kept.keys()
-        if name not in mine or name not in kept or kept[name].shape != parameters[mine[name]].shape
+        if name not in mine or name not in kept or kept[name].shape != mine[name].shape
     )
     if wrong:
         raise DataError(
@@ -199,7 +197,7 @@ def read_adapter(model: Any, folder: Path) -> None:
             hint="train it again: dvc repro train_gspo",
         )
     for name, tensor in kept.items():
-        parameters[mine[name]].data = tensor.float().to(parameters[mine[name]].device)
+        mine[name].data = tensor.float().to(mine[name].device)
     _add_at_once(model)
     model.eval()
 
@@ -223,16 +221,13 @@ def _add_at_once(model: Any) -> None:
         add_at_once(layer)
 
 
-def _saved(model: Any) -> dict[str, Tensor]:
+def _own(model: Any) -> dict[str, Parameter]:
+    """The adapter's weights, by the names under which they are saved."""
     return {
-        PREFIX + _short(name): parameter.detach().cpu().contiguous()
+        PREFIX + name.replace(f".{NAME}.", "."): parameter
         for name, parameter in model.named_parameters()
         if "lora_" in name
     }
-
-
-def _short(name: str) -> str:
-    return name.replace(f".{NAME}.", ".")
 
 
 def _adapted_layers(model: Any) -> Any:

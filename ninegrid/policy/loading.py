@@ -75,10 +75,8 @@ def load_policy(folder: Path, settings: ModelSettings) -> Policy:
         SettingsError: the device asked for is not there.
     """
     _require_whole(folder)
-    told = read_needs(folder)
-    quantization = settings.quantization if told is None else told.quantization
-    needs = replace(told or Needs(settings.dtype), dtype=settings.dtype, quantization=quantization)
-    return load_weights(folder, needs, settings.device, settings.name)
+    needs = read_needs(folder) or Needs(settings.dtype, settings.quantization)
+    return load_weights(folder, replace(needs, dtype=settings.dtype), settings.device, settings.name)
 
 
 def load_weights(folder: Path, needs: Needs, device: str = "cpu", name: str = "") -> Policy:
@@ -183,10 +181,8 @@ def unpack_gguf(folder: Path) -> None:
     if path is None:
         raise DataError(f"{folder} holds no .gguf file")
     with _silence(), _readable(folder):
-        model, tokenizer = (
-            _load_model(folder, torch.float32, "none", torch.device("cpu")),
-            load_tokenizer(folder),
-        )
+        model = _load_model(folder, torch.float32, "none", torch.device("cpu"))
+        tokenizer = load_tokenizer(folder)
     write_model(model, tokenizer, folder)
     path.unlink()
 

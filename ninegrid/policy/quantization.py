@@ -25,8 +25,8 @@ def still_advice() -> None:
 
 still_advice()
 
-UNPACKED_METHODS = ("fp8", "compressed-tensors")
-"""``quant_method`` of published weights that are unpacked when loaded."""
+UNPACKED = {"fp8": "FineGrainedFP8Config", "compressed-tensors": "CompressedTensorsConfig"}
+"""``quant_method`` of published weights that are unpacked when loaded -> transformers' class for it."""
 
 
 def loading_config(quantization: Quantization, dtype: Any) -> Any:
@@ -52,19 +52,15 @@ def unpacking_config(folder: Path) -> Any:
     method, fields = _published(folder)
     if method is None:
         return None
-    from transformers import CompressedTensorsConfig, FineGrainedFP8Config
+    if method not in UNPACKED:
+        raise DataError(
+            f"{folder / 'config.json'}: quantization_config.quant_method = {method!r}, "
+            f"expected one of {', '.join(UNPACKED)}",
+            hint="choose a model with plain weights; model.quantization=nf4 packs them here",
+        )
+    import transformers
 
-    match method:
-        case "fp8":
-            return FineGrainedFP8Config(**{**fields, "dequantize": True})
-        case "compressed-tensors":
-            return CompressedTensorsConfig(**{**fields, "dequantize": True})
-        case _:
-            raise DataError(
-                f"{folder / 'config.json'}: quantization_config.quant_method = {method!r}, "
-                f"expected one of {', '.join(UNPACKED_METHODS)}",
-                hint="choose a model with plain weights; model.quantization=nf4 packs them here",
-            )
+    return getattr(transformers, UNPACKED[method])(**{**fields, "dequantize": True})
 
 
 def run_unpacked(model: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ninegrid.config import bind, require, unbind
+from ninegrid.config import bind_recipe, require, unbind
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,8 @@ class WarmStartSettings:
 
     @classmethod
     def from_mapping(cls, raw: Mapping[str, Any]) -> WarmStartSettings:
-        """Bind the recipe that ``raw["method"]`` names; see `ninegrid.config.bind` for the errors."""
-        method = raw.get("method")
-        require(method in _RECIPES, "method", method, ", ".join(_RECIPES))
-        return cls(bind(_RECIPES[str(method)], raw, "warm_start"))
+        """Bind the recipe that ``raw["method"]`` names; see `ninegrid.config.bind_recipe`."""
+        return cls(bind_recipe(_RECIPES, raw, "warm_start"))
 
     def to_mapping(self) -> dict[str, Any]:
         return dict(unbind(self.recipe))
